@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! An endpoint sends to itself.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use super::process::{Inbox, packet};
+use super::{in_namespace, wait_until};
+use crate::lock;
+use crate::port::drops::Reason;
+use crate::port::socket::Family;
+use crate::port::{Endpoint, Port, allocate_number, release_number};
+use transport::roce::wire::{ICRC_LEN, UDP_PORT};
+
+#[test]
+fn endpoints_are_called_when_the_socket_takes_packets() {
+    in_namespace("writable");
+}
+
+pub(super) fn writable() {
+    let (num, port) = (allocate_number().unwrap(), Port::get().unwrap());
+    assert!(Port::bound().is_some_and(|bound| Arc::ptr_eq(&bound, &port)));
+    let inbox = Arc::new(Inbox { num, ..Inbox::default() });
+    let address = IpAddr::from(Ipv4Addr::LOCALHOST);
+    let weak: Weak<dyn Endpoint> = Arc::downgrade(&(inbox.clone() as Arc<dyn Endpoint>));
+    port.attach(num, address, address, weak);
+    for _ in 0..3 {
+        let before = inbox.writable.load(Ordering::Relaxed);
+        port.sockets.await_writable(Family::V4, num);
+        wait_until(|| inbox.writable.load(Ordering::Relaxed) > before);
+    }
+    // A program that polls receives in its own thread, or the engine was first.
+    let mut sender = port.sender(num, address, SocketAddr::new(address, 0), 0x68, 0);
+    for (number, len) in [(0, 1024), (1, 1024), (2, 500), (3, 1024), (4, 4112), (5, 24)] {
+        assert!(sender.push(&packet(num, num, number, len)));
+    }
+    sender.flush();
+    wait_until(|| {
+        port.poll();
+        lock(&inbox.packets).0.len() == 6
+    });
+    wait_until(|| inbox.received.load(Ordering::Relaxed) > 0);
+    // Without UDP_SEGMENT.
+    sender.segments = false;
+    for number in 10..20 {
+        assert!(sender.push(&packet(num, num, number, 256)));
+    }
+    sender.flush();
+    wait_until(|| lock(&inbox.packets).0.len() == 16);
+    // Addresses other than those of the peer, and no endpoint.
+    port.attach(
+        num,
+        address,
+        "127.0.0.9".parse().unwrap(),
+        Arc::downgrade(&(inbox.clone() as Arc<dyn Endpoint>)),
+    );
+    assert!(sender.push(&packet(num, num, 30, 256)));
+    sender.flush();
+    wait_until(|| port.drops.get(Reason::WrongAddress) == 1);
+    port.detach(num);
+    assert!(sender.push(&packet(num, num, 31, 256)));
+    sender.flush();
+    wait_until(|| port.drops.get(Reason::UnknownQp) == 1);
+    assert_eq!((port.drops.get(Reason::Icrc), port.drops.get(Reason::Malformed)), (0, 0));
+    // A wrong checksum, and connection management.
+    let mut wrong = packet(num, num, 32, 256);
+    wrong.extend([0; ICRC_LEN]);
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    port.attach(num, address, address, Arc::downgrade(&(inbox.clone() as Arc<dyn Endpoint>)));
+    socket.send_to(&wrong, ("127.0.0.1", UDP_PORT)).unwrap();
+    wait_until(|| port.drops.get(Reason::Icrc) == 1);
+    socket.send_to(&packet(1, num, 32, 256), ("127.0.0.1", UDP_PORT)).unwrap();
+    wait_until(|| port.drops.get(Reason::Management) == 1);
+    // More than the MTU: lost and counted.
+    let mut elsewhere = port.sender(num, address, SocketAddr::new("192.0.2.1".parse().unwrap(), 0), 0, 0);
+    assert!(elsewhere.push(&packet(num, num, 33, 256)));
+    elsewhere.flush();
+    assert_eq!(port.drops.get(Reason::NotSent), 1);
+    assert_eq!(lock(&inbox.packets).0.len(), 16);
+    release_number(num);
+}

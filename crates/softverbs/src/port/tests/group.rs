@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Processes that share the port, and come and go.
+
+use std::time::Duration;
+
+use super::member::{Member, exchange, nothing_is_left, start};
+use super::{SEED, in_namespace, this_binary};
+use crate::port::socket::Family;
+
+#[test]
+fn two_processes_exchange_packets() {
+    in_namespace("two");
+}
+
+pub(super) fn two() {
+    for family in Family::ALL {
+        let mut members = start(family, 2);
+        assert_ne!(members[0].num >> 16, members[1].num >> 16, "a slot each");
+        exchange(&mut members, 100);
+    }
+    nothing_is_left();
+}
+
+#[test]
+fn sixty_four_processes_exchange_packets_while_some_are_killed() {
+    in_namespace("many");
+}
+
+pub(super) fn many() {
+    let seed = std::env::var(SEED).map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+    println!("{SEED}={seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut members = start(Family::V4, 64);
+    for _ in 0..10 {
+        // All send at once, and some die meanwhile.
+        let nums: Vec<_> = members.iter().map(|member| member.num).collect();
+        members.iter_mut().for_each(|member| member.begin_send(1, &nums));
+        random.shuffle(&mut members);
+        let killed = random.usize(1..20);
+        for member in members.drain(..killed) {
+            std::thread::sleep(Duration::from_micros(random.u64(..2_000)));
+            drop(member);
+        }
+        members.iter_mut().for_each(Member::end_send);
+        members.extend(start(Family::V4, killed));
+    }
+    assert_eq!(members.len(), 64);
+    exchange(&mut members, 1);
+    // By now the program knows all.
+    let before: u32 = members.iter_mut().map(|member| member.report().forwarded).sum();
+    exchange(&mut members, 2);
+    let after: u32 = members.iter_mut().map(|member| member.report().forwarded).sum();
+    assert!(after - before < 64 * 64, "{} of {} packets were forwarded", after - before, 64 * 64 * 2);
+    drop(members);
+    nothing_is_left();
+}
+
+#[test]
+fn containers_of_one_network_namespace_share_the_port() {
+    in_namespace("containers");
+}
+
+pub(super) fn containers() {
+    let inside = |command: &[String]| {
+        let flags =
+            ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"].map(str::to_owned);
+        Member::spawn_as(&[&flags, command].concat(), Family::V4, None)
+    };
+    let mut members: Vec<_> = (0..3).map(|_| inside(&this_binary("process::member"))).collect();
+    members.extend((0..2).map(|_| Member::spawn_as(&this_binary("process::member"), Family::V4, None)));
+    members.iter_mut().for_each(|member| member.started().unwrap());
+    exchange(&mut members, 50);
+    drop(members);
+    nothing_is_left();
+}
+
+#[test]
+fn a_child_after_fork_has_a_slot_and_a_port_of_its_own() {
+    in_namespace("forked");
+}
+
+pub(super) fn forked() {
+    let mut parent = Member::start(Family::V4);
+    parent.command("fork");
+    exchange(std::slice::from_mut(&mut parent), 10);
+}

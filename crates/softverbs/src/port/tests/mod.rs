@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The port with real sockets and processes.
+//!
+//! A test runs its body, a *world*, in a new process with a network namespace of its own; the world starts
+//! *members*, which are processes with a queue pair number each and obey commands. All of them are this test
+//! binary with another test of `process.rs`, which is ignored otherwise.
+
+mod endpoint;
+mod group;
+mod member;
+mod process;
+mod steering;
+mod threads;
+mod users;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Says which world the process is.
+const WORLD: &str = "SOFTVERBS_TEST_WORLD";
+/// The variable that repeats a run with its seed.
+const SEED: &str = "SEED";
+
+fn this_binary(test: &str) -> Vec<String> {
+    let binary = std::env::current_exe().unwrap().to_string_lossy().into_owned();
+    let test = format!("port::tests::{test}");
+    [&binary, "--exact", &test, "--ignored", "--nocapture", "--test-threads=1"].map(str::to_owned).to_vec()
+}
+
+/// Runs a world in a network namespace of its own; false if the host does not permit it.
+fn in_namespace(world: &str) {
+    let begin = ["-n", "-rn"].into_iter().find(|flags| {
+        let tried = Command::new("unshare").args([flags, "ip", "link", "set", "lo", "up"]).output();
+        tried.is_ok_and(|tried| tried.status.success())
+    });
+    let Some(flags) = begin else {
+        eprintln!("skipped: no network namespace permitted (unshare -rn ip link set lo up)");
+        return;
+    };
+    let up = "ip link set lo up && exec \"$@\"";
+    let status = Command::new("unshare")
+        .args([flags, "sh", "-c", up, "sh"])
+        .args(this_binary("world"))
+        .env(WORLD, world)
+        .status()
+        .unwrap();
+    assert!(status.success(), "{world}: {status}");
+}
+
+#[test]
+#[ignore = "started by other tests"]
+fn world() {
+    let Ok(world) = std::env::var(WORLD) else { return };
+    match world.as_str() {
+        "two" => group::two(),
+        "many" => group::many(),
+        "broken" => steering::broken(),
+        "stopped" => steering::stopped(),
+        "containers" => group::containers(),
+        "users" => users::users(),
+        "hostile" => users::hostile(),
+        "forked" => group::forked(),
+        "writable" => endpoint::writable(),
+        "polling" => threads::polling(),
+        "stops" => threads::stops(),
+        other => panic!("{other}"),
+    }
+}
+
+fn wait_until(mut condition: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < Duration::from_secs(10));
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Packets that the program of [`super::super::steer`] delivers to another process.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::in_namespace;
+use super::member::{Member, exchange, start};
+use crate::port::socket::Family;
+
+#[test]
+fn packets_arrive_whatever_the_program_says() {
+    in_namespace("broken");
+}
+
+pub(super) fn broken() {
+    let mut members = start(Family::V4, 5);
+    exchange(&mut members, 1);
+    for _ in 0..20 {
+        members[0].command("scramble");
+        exchange(&mut members, 3);
+    }
+    let forwarded =
+        |members: &mut [Member]| members.iter_mut().map(|member| member.report().forwarded).sum::<u32>();
+    assert_ne!(forwarded(&mut members), 0);
+    // It is repaired, after a while also if nothing more arrives.
+    let begin = Instant::now();
+    loop {
+        let before = forwarded(&mut members);
+        exchange(&mut members, 1);
+        if forwarded(&mut members) == before {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(10));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_stopped_process_costs_others_nothing_but_a_moment() {
+    in_namespace("stopped");
+}
+
+pub(super) fn stopped() {
+    let mut members = start(Family::V4, 6);
+    exchange(&mut members, 1);
+    let signal = |member: &Member, signal: &str| {
+        let pid = member.process.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    };
+    let mut stopped = members.remove(3);
+    let position = stopped.position();
+    signal(&stopped, "-STOP");
+    // All packets go to its position.
+    members[0].command(&format!("steer {position}"));
+    // Nobody can forward them, until a check fails.
+    std::thread::sleep(Duration::from_millis(2_500));
+    exchange(&mut members, 10);
+    signal(&stopped, "-CONT");
+    members.push(stopped);
+    exchange(&mut members, 10);
+}

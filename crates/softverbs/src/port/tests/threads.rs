@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Which thread receives: the engine or the program.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::member::{exchange, nothing_is_left, start};
+use super::process::{packet, set_up};
+use super::{in_namespace, wait_until};
+use crate::lock;
+use crate::policy::trust::WORST;
+use crate::port::socket::Family;
+use crate::port::{Port, release_number};
+
+#[test]
+fn members_that_poll_get_packets_at_all_sockets() {
+    in_namespace("polling");
+}
+
+pub(super) fn polling() {
+    for family in Family::ALL {
+        let mut members = start(family, 3);
+        for member in &mut members {
+            member.command("poll");
+        }
+        exchange(&mut members, 30);
+        // Packets are forwarded, few at a time: the sockets of the slots have small buffers.
+        for _ in 0..50 {
+            members[0].command("scramble");
+            exchange(&mut members, 3);
+            exchange(&mut members, 3);
+        }
+    }
+    nothing_is_left();
+}
+
+#[test]
+fn a_program_that_stops_polling_gets_its_packets_from_the_engine() {
+    in_namespace("stops");
+}
+
+pub(super) fn stops() {
+    let address = IpAddr::from(Ipv4Addr::LOCALHOST);
+    let (num, port, inbox) = set_up(address).unwrap();
+    let mut sender = port.sender(num, address, SocketAddr::new(address, 0), 0, 0);
+    let mut sent = 0;
+    let mut send = || {
+        sent += 1;
+        assert!(sender.push(&packet(num, num, sent, 64)));
+        sender.flush();
+        sent as usize
+    };
+    let got = || lock(&inbox.packets).0.len();
+    let mut waits = Vec::new();
+    for round in 0..30 {
+        // The program polls until the engine leaves the sockets to it.
+        let by_engine = wait_until_quiet(&port, || {
+            let sent = send();
+            wait_until(|| {
+                port.polls();
+                port.poll();
+                got() == sent
+            });
+            inbox.by_engine.load(Ordering::Relaxed)
+        });
+        let begin = Instant::now();
+        let sent = send();
+        if round % 3 == 2 {
+            // Before it sleeps.
+            port.arm();
+        }
+        wait_until(|| got() == sent);
+        wait_until(|| inbox.by_engine.load(Ordering::Relaxed) > by_engine);
+        waits.push(begin.elapsed());
+    }
+    // Other processes of the host may delay some of them.
+    waits.sort_unstable();
+    assert!(waits[waits.len() / 2] < 25 * WORST, "{waits:?}");
+    release_number(num);
+}
+
+/// Returns what `act` has returned when the engine does not wait for packets any more.
+fn wait_until_quiet<T>(port: &Port, mut act: impl FnMut() -> T) -> T {
+    let begin = Instant::now();
+    loop {
+        let result = act();
+        if port.attention.is_quiet() {
+            return result;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(10));
+    }
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Another user of the host.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use super::member::{Member, exchange, nothing_is_left, start};
+use super::{in_namespace, this_binary};
+use crate::port::socket::Family;
+
+/// A user of no process here.
+pub(super) const OTHER_USER: u32 = 54_321;
+
+/// Whether this process may start others as another user.
+pub(super) fn may_change_user() -> bool {
+    let may = Command::new(std::env::current_exe().unwrap()).arg("--list").uid(OTHER_USER).output();
+    let may = may.is_ok_and(|output| output.status.success());
+    if !may {
+        eprintln!("skipped: no other user permitted");
+    }
+    may
+}
+
+#[test]
+fn the_port_and_slots_of_another_user_are_left_alone() {
+    in_namespace("users");
+}
+
+pub(super) fn users() {
+    if !may_change_user() {
+        return;
+    }
+    // Slots are skipped.
+    let mut hog = Member::spawn_as(&this_binary("process::stranger"), Family::V4, Some(OTHER_USER));
+    hog.started().unwrap();
+    hog.command("hold 1 200");
+    let mut members = start(Family::V4, 8);
+    assert!(members.iter().all(|member| member.num >> 16 > 200));
+    exchange(&mut members, 10);
+    // The port is of the user who has it.
+    let mut other = Member::spawn_as(&this_binary("process::member"), Family::V4, Some(OTHER_USER));
+    assert_eq!(other.started(), Err(libc::EADDRINUSE));
+    drop((members, other));
+    nothing_is_left();
+    // No slot.
+    hog.command("hold 201 254");
+    let mut member = Member::spawn_as(&this_binary("process::member"), Family::V4, None);
+    assert_eq!(member.started(), Err(libc::EAGAIN));
+}
+
+#[test]
+fn a_datagram_of_another_user_is_not_believed() {
+    in_namespace("hostile");
+}
+
+pub(super) fn hostile() {
+    let mut random = fastrand::Rng::with_seed(4791);
+    let mut members = start(Family::V4, 2);
+    exchange(&mut members, 1);
+    let (num, peer) = (members[0].num, members[1].num);
+    let free: Vec<_> = (1..=254).filter(|slot| ![num >> 16, peer >> 16].contains(slot)).collect();
+    let users = if may_change_user() { &[None, Some(OTHER_USER)][..] } else { &[None] };
+    for user in users {
+        let mut stranger = Member::spawn_as(&this_binary("process::stranger"), Family::V4, *user);
+        stranger.started().unwrap();
+        let slot = free[random.usize(..free.len())];
+        stranger.command(&format!("hold {slot} {slot}"));
+        let before = members[0].report();
+        let count = before.got + u32::from(user.is_none());
+        stranger.command(&format!("forge {num}"));
+        // What was sent before it has arrived.
+        members[1].send(1, &[num]);
+        members[0].expects(count + 1);
+        assert_eq!(members[0].report().distrusted - before.distrusted, u32::from(user.is_some()));
+        // Garbage does no harm.
+        stranger.command(&format!("garbage {num} {}", random.u32(..)));
+        members[1].send(1, &[num]);
+        members[0].expects(count + 2);
+    }
+}
