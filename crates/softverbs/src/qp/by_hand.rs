@@ -2,11 +2,10 @@
 //! Queue pairs that the program connects by hand: the transitions of ibv_modify_qp(3), over RoCE.
 #![forbid(unsafe_code)]
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::linked::Transport;
-use super::{CONNECTED, INIT, Qp, RECEIVING, RESET};
+use super::{Qp, State};
 use crate::link::{Arrived, Packets, Route};
 use crate::lock;
 use crate::port::{Endpoint, Packet, Port};
@@ -36,7 +35,7 @@ impl Qp {
         self.recv_cq.receive_at(&port);
         let mut session = lock(&self.session);
         let Transport::Roce(roce) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
-        if self.state.load(Ordering::Acquire) != INIT {
+        if self.state.get() != State::Init {
             return Err(libc::EINVAL);
         }
         roce.conn.receive(terms)?;
@@ -47,28 +46,33 @@ impl Qp {
         let peer = route.peer_address();
         *lock(&self.peer) = Some(peer);
         self.instruments.connects(peer);
-        self.state.store(RECEIVING, Ordering::Release);
-        Ok(())
+        // The lock of the session keeps others from leaving INIT, but for the end.
+        match self.state.advance(&[State::Init], State::Rtr) {
+            true => Ok(()),
+            false => Err(libc::EINVAL),
+        }
     }
 
     /// RTR to RTS: requests are sent. EINVAL in another state.
     pub(crate) fn ready_to_send(&self, terms: SendTerms) -> Result<(), Errno> {
         let mut session = lock(&self.session);
         let Transport::Roce(roce) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
-        let moved =
-            self.state.compare_exchange(RECEIVING, CONNECTED, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        if !moved {
+        if !self.state.advance(&[State::Rtr], State::Rts) {
             return Err(libc::EINVAL);
         }
         roce.conn.send(terms);
         Ok(())
     }
 
-    /// RTS to SQD and back: in SQD no request is begun.
+    /// RTS to SQD and back: in SQD no request is begun. EINVAL in another state.
     pub(crate) fn drain(&self, on: bool) -> Result<(), Errno> {
         {
             let mut session = lock(&self.session);
             let Transport::Roce(roce) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
+            let (from, to) = if on { (State::Rts, State::Sqd) } else { (State::Sqd, State::Rts) };
+            if !self.state.advance(&[from], to) {
+                return Err(libc::EINVAL);
+            }
             roce.conn.drain(on);
         }
         self.drive(reason::POSTED, By::Program);
@@ -100,7 +104,7 @@ impl Qp {
         let outstanding = std::mem::replace(&mut roce.conn, fresh).outstanding();
         roce.link = None;
         session.timer = None;
-        self.state.store(RESET, Ordering::Release);
+        self.state.reset();
         // The holder of the session is the one that takes from the rings.
         let mut dropped = outstanding as u64;
         while self.sends.take().is_some() {

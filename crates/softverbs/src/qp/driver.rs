@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::linked::{Linked, QpLink, Transport};
-use super::{AsyncEvent, Qp, now};
+use super::{AsyncEvent, Qp, State, now};
 use crate::cq::Cq;
 use crate::instrument::{Exposed, Instrumented, Queue, Stepping};
 use crate::link::{Link, Packets};
@@ -154,6 +154,9 @@ impl Qp {
         let (stepped, deadline) = match transport {
             Transport::Iwarp(iwarp) => self.step_linked(iwarp, world, why, budget),
             Transport::Roce(roce) => {
+                // In another state the request to disconnect came before RESET: another thread was the driver.
+                let stale = if self.state.get() == State::Err { 0 } else { reason::DISCONNECT };
+                let why = why & !stale;
                 let stepped = self.step_linked(roce, world, why, budget);
                 if roce.conn.has_drained() {
                     self.on_async_event.get().inspect(|raise| raise(AsyncEvent::Drained));
@@ -413,6 +416,7 @@ impl<L: QpLink> host::Host for Host<'_, L> {
 
     fn ended(&mut self, how: Ended) {
         probes::close(self.qp.num, how.is_failure());
+        self.qp.state.ended();
         let (qp, last) = (self.qp, self.qp.srq.is_some());
         if let Some(raise) = qp.on_async_event.get() {
             match how {

@@ -12,6 +12,7 @@ mod driver;
 mod linked;
 pub(crate) mod numbers;
 mod posting;
+mod state;
 #[cfg(test)]
 mod tests;
 
@@ -42,6 +43,8 @@ use crate::{config, lock, probes};
 use driver::{End, Session};
 use linked::Transport;
 use log::Level;
+use state::Current;
+pub(crate) use state::State;
 use transport::access::Accessor;
 use transport::host::Ending;
 use transport::iwarp::conn::{Framing, Role, Terms};
@@ -59,25 +62,6 @@ pub(crate) trait ConnObserver: Send + Sync {
     fn established(&self);
     /// The connection has ended; called once.
     fn ended(&self);
-}
-
-const RESET: u8 = 0;
-const INIT: u8 = 1;
-const CONNECTED: u8 = 2;
-const DESTROYED: u8 = 3;
-/// RTR of a queue pair that is connected by hand: requests of the peer are carried out, none can be posted.
-const RECEIVING: u8 = 4;
-
-/// The state of a queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
-    /// It has never had a connection, and takes no work requests.
-    Reset,
-    /// It has never had a connection, and takes receives.
-    Init,
-    Connected,
-    /// Its connection has ended.
-    Over,
 }
 
 /// Asynchronous events of a queue pair.
@@ -146,7 +130,7 @@ pub(crate) struct Qp {
     pub(crate) max_send_sge: u32,
     pub(crate) max_recv_sge: u32,
     pub(crate) signal_all: bool,
-    state: AtomicU8,
+    state: Current,
     is_roce: bool,
     /// Over RoCE: packets for the connection.
     arrived: Arc<Arrived>,
@@ -202,7 +186,7 @@ impl Qp {
             max_send_sge,
             max_recv_sge,
             signal_all,
-            state: AtomicU8::new(RESET),
+            state: Current::new(),
             is_roce,
             arrived: Arc::default(),
             turn: Turn::new(),
@@ -232,9 +216,9 @@ impl Qp {
 
     /// Moves an unconnected queue pair between RESET and INIT. In RESET it has no receives.
     pub(crate) fn set_init(&self, init: bool) {
-        let (from, to) = if init { (RESET, INIT) } else { (INIT, RESET) };
+        let (from, to) = if init { (State::Reset, State::Init) } else { (State::Init, State::Reset) };
         let _session = lock(&self.session);
-        let moved = self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let moved = self.state.advance(&[from], to);
         if moved && !init {
             // Without a connection no driver takes them.
             while self.receives.pop().is_some() {}
@@ -244,14 +228,13 @@ impl Qp {
     /// Whether it is in the state RESET, in which it accepts no work requests, not even receives.
     #[inline]
     pub(crate) fn is_reset(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == RESET
+        self.state.is_reset()
     }
 
     /// Starts the connection. After any error the queue pair is in the state of one whose connection has
     /// ended.
     pub(crate) fn connect(&self, stream: Stream) -> Result<(), Errno> {
-        let connected = |state| matches!(state, RESET | INIT).then_some(CONNECTED);
-        if self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, connected).is_err() {
+        if !self.state.advance(&[State::Reset, State::Init], State::Rts) {
             return Err(libc::EISCONN);
         }
         let _ = self.observer.set(stream.observer.clone());
@@ -334,13 +317,9 @@ impl Qp {
         self.ack_timeout.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn stage(&self) -> Stage {
-        match self.state.load(Ordering::Acquire) {
-            RESET => Stage::Reset,
-            INIT => Stage::Init,
-            _ if lock(&self.session).transport.conn().is_over() => Stage::Over,
-            _ => Stage::Connected,
-        }
+    /// A connection that has ended, and one that ends, is in ERR.
+    pub(crate) fn state(&self) -> State {
+        self.state.get()
     }
 
     /// Posts a receive; ENOMEM when the queue is full.
@@ -360,8 +339,7 @@ impl Qp {
         if self.is_roce {
             // From any state of a queue pair that is connected by hand; what is posted from now on is
             // flushed.
-            let ends = |state| (state != DESTROYED).then_some(CONNECTED);
-            let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, ends);
+            self.state.fail();
         }
         self.drive(reason::DISCONNECT, By::Program);
     }
@@ -391,14 +369,14 @@ impl Qp {
 
     /// Whether the program has destroyed the queue pair.
     pub(crate) fn is_destroyed(&self) -> bool {
-        self.state.load(Ordering::Acquire) == DESTROYED
+        self.state.is_destroyed()
     }
 
     /// Destroys the queue pair: nothing completes any more. An open connection is closed.
     pub(crate) fn destroy(&self) {
         self.send_cq.detach(self);
         self.recv_cq.detach(self);
-        self.state.store(DESTROYED, Ordering::Release);
+        self.state.destroy();
         self.instruments.destroyed();
         self.turn.close();
         // A step in progress is finished; no other one begins.

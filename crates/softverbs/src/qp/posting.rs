@@ -7,10 +7,9 @@
 
 use once_cell::race::OnceBox;
 use std::sync::Weak;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{CONNECTED, Qp};
+use super::Qp;
 use crate::instrument::NotPosted;
 use crate::policy::coalesce::Post;
 use crate::probes;
@@ -49,7 +48,7 @@ impl Qp {
     /// EINVAL before there is a connection.
     #[inline]
     fn check_connected(&self) -> Result<(), Errno> {
-        if self.state.load(Ordering::Acquire) == CONNECTED { Ok(()) } else { Err(libc::EINVAL) }
+        if self.state.takes_sends() { Ok(()) } else { Err(libc::EINVAL) }
     }
 
     /// For the requests of one call.

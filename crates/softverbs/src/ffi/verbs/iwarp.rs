@@ -8,11 +8,11 @@ use rdma_sys::{
 use rdma_sys::{ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state, ibv_transport_type, ibv_wc};
 
 use super::qp_object::QpOwn;
+use super::qp_state::number_of;
 use super::transport::{Gid, GidType, Transport};
 use super::{OUI, PORT, interfaces};
 use crate::ffi::context::next_number;
 use crate::ffi::unsupported;
-use crate::qp::Stage;
 use crate::sys::Errno;
 use transport::limits::MAX_READS;
 
@@ -71,15 +71,6 @@ impl Transport for Iwarp {
 
     fn release_number(&self, _num: u32) {}
 
-    fn state(&self, own: &QpOwn) -> ibv_qp_state::Type {
-        match own.qp.stage() {
-            Stage::Reset => ibv_qp_state::IBV_QPS_RESET,
-            Stage::Init => ibv_qp_state::IBV_QPS_INIT,
-            Stage::Connected => ibv_qp_state::IBV_QPS_RTS,
-            Stage::Over => ibv_qp_state::IBV_QPS_ERR,
-        }
-    }
-
     /// IBV_QPS_ERR ends the connection, and outstanding work requests complete with IBV_WC_WR_FLUSH_ERR.
     /// IBV_QPS_RTR and IBV_QPS_RTS change nothing once rdma_cm has connected the queue pair. Other attributes
     /// are accepted without effect: they belong to other transports, or to the connection, which rdma_cm
@@ -101,7 +92,7 @@ impl Transport for Iwarp {
             return Ok(());
         }
         use ibv_qp_state::*;
-        match (self.state(own), attr.qp_state) {
+        match (number_of(own.qp.state()), attr.qp_state) {
             (IBV_QPS_RESET | IBV_QPS_INIT, IBV_QPS_RESET) => own.qp.set_init(false),
             (IBV_QPS_RESET | IBV_QPS_INIT, IBV_QPS_INIT) => own.qp.set_init(true),
             (IBV_QPS_RTS, IBV_QPS_RTR | IBV_QPS_RTS) | (IBV_QPS_ERR, IBV_QPS_ERR) => {}

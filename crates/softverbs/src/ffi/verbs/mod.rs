@@ -29,6 +29,7 @@ mod pd;
 mod qp;
 mod qp_ex;
 mod qp_object;
+mod qp_state;
 mod rereg;
 mod roce;
 mod section;

@@ -20,6 +20,7 @@ use super::events;
 use super::pd::PdObject;
 use super::qp_ex;
 use super::qp_object::{QpObject, QpOwn};
+use super::qp_state::number_of;
 use super::roce::Modified;
 use super::srq::SrqObject;
 use super::wr_builder::Builder;
@@ -204,7 +205,7 @@ pub(crate) unsafe fn enter_init(qp: *mut ibv_qp) {
     unsafe {
         let own = QpObject::own(qp);
         own.qp.set_init(true);
-        addr_of_mut!((*qp).state).write(transport().state(own));
+        addr_of_mut!((*qp).state).write(number_of(own.qp.state()));
     }
 }
 
@@ -303,7 +304,7 @@ pub unsafe fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int
     }
     // SAFETY: ibv_modify_qp(3) requires that `qp` has not been destroyed. Programs only read the field
     // `state`.
-    unsafe { addr_of_mut!((*qp).state).write(transport().state(own)) };
+    unsafe { addr_of_mut!((*qp).state).write(number_of(own.qp.state())) };
     0
 }
 
@@ -335,7 +336,7 @@ pub unsafe fn ibv_query_qp(
         };
         (own, init)
     };
-    let state = transport().state(own);
+    let state = number_of(own.qp.state());
     // SAFETY: all-zero is a valid ibv_qp_attr: it holds only integers and nullable pointers.
     let mut full: ibv_qp_attr = unsafe { std::mem::zeroed() };
     full.qp_state = state;

@@ -6,7 +6,7 @@
 
 use libc::c_int;
 use rdma_sys::{ibv_ah, ibv_ah_attr, ibv_device_attr, ibv_grh, ibv_node_type, ibv_pd, ibv_port_attr};
-use rdma_sys::{ibv_qp_attr, ibv_qp_state, ibv_transport_type, ibv_wc};
+use rdma_sys::{ibv_qp_attr, ibv_transport_type, ibv_wc};
 use std::net::IpAddr;
 
 use super::qp_object::QpOwn;
@@ -56,8 +56,6 @@ pub(crate) trait Transport: Sync {
     fn allocate_number(&self) -> Result<u32, Errno>;
     /// The queue pair with this number has been destroyed.
     fn release_number(&self, num: u32);
-    /// The state of a queue pair.
-    fn state(&self, own: &QpOwn) -> ibv_qp_state::Type;
     /// ibv_modify_qp(3).
     fn modify(&self, own: &QpOwn, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno>;
     /// Stores what the program has set, or what was negotiated, for ibv_query_qp(3).

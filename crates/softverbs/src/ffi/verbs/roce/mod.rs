@@ -22,7 +22,7 @@ use libc::c_int;
 use rdma_sys::{
     ib_uverbs_query_port_flags, ibv_ah, ibv_ah_attr, ibv_device_attr, ibv_grh, ibv_mtu, ibv_node_type, ibv_pd,
 };
-use rdma_sys::{ibv_port_attr, ibv_port_cap_flags, ibv_qp_attr, ibv_qp_state, ibv_transport_type, ibv_wc};
+use rdma_sys::{ibv_port_attr, ibv_port_cap_flags, ibv_qp_attr, ibv_transport_type, ibv_wc};
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
@@ -34,7 +34,7 @@ use crate::link::Route;
 use crate::lock;
 use crate::process::PerProcess;
 use crate::qp::by_hand::Change;
-use crate::qp::{Qp, Stage};
+use crate::qp::{Qp, State};
 use crate::sys::Errno;
 use crate::{config, port};
 use ::transport::roce::rc::{ReceiveTerms, SendTerms};
@@ -106,10 +106,6 @@ impl Transport for Roce {
 
     fn release_number(&self, num: u32) {
         port::release_number(num);
-    }
-
-    fn state(&self, own: &QpOwn) -> ibv_qp_state::Type {
-        lock(&own.modified).state(own).to_verbs()
     }
 
     /// Carries out a transition with the attributes that it requires and permits, or changes attributes
@@ -215,7 +211,7 @@ impl Connection for QpOwn {
         self.qp.disconnect();
     }
 
-    fn is_over(&self) -> bool {
-        self.qp.stage() == Stage::Over
+    fn state(&self) -> State {
+        self.qp.state()
     }
 }

@@ -11,8 +11,10 @@ use super::gid_table::ip_of;
 use super::path::Path;
 use super::transitions::*;
 use crate::ffi::verbs::mr::{ACCESS_KNOWN, ACCESS_OPTIONAL};
+use crate::ffi::verbs::qp_state::state_of;
 use crate::ffi::verbs::{PKEY, PORT as PORT_NUM};
 use crate::link::Route;
+use crate::qp::State;
 use crate::qp::by_hand::Change;
 use crate::sys::Errno;
 use transport::limits::MAX_READS;
@@ -35,8 +37,8 @@ pub(super) trait Connection {
     fn reset(&self) -> Result<(), Errno>;
     /// To ERR.
     fn disconnect(&self);
-    /// Whether it has ended, after RTR.
-    fn is_over(&self) -> bool;
+    /// The state of its queue pair.
+    fn state(&self) -> State;
 }
 
 /// The addresses of the host and the paths from them.
@@ -72,24 +74,15 @@ fn failed(what: &'static str) -> impl Fn(Errno) -> Refusal {
     move |errno| Refusal { errno, why: format!("{what}: {}", io::Error::from_raw_os_error(errno)) }
 }
 
-/// The state of a queue pair and the attributes that were set.
+/// The attributes of a queue pair that were set.
 pub(crate) struct Modified {
-    state: State,
     attr: ibv_qp_attr,
 }
 
 impl Modified {
     /// Those of a new queue pair.
     pub(crate) fn new() -> Self {
-        Self { state: State::Reset, attr: blank() }
-    }
-
-    /// The state. A connection ends by itself, too.
-    pub(super) fn state(&self, connection: &impl Connection) -> State {
-        match self.state {
-            State::Rtr | State::Rts | State::Sqd | State::Sqe if connection.is_over() => State::Err,
-            state => state,
-        }
+        Self { attr: blank() }
     }
 
     /// The attributes that were set since RESET; the others are 0.
@@ -107,8 +100,8 @@ impl Modified {
         connection: &impl Connection,
         network: &impl Network,
     ) -> Result<(), Refusal> {
-        let from = self.state(connection);
-        let to = if mask & STATE == 0 { Some(from) } else { State::from_verbs(attr.qp_state) };
+        let from = connection.state();
+        let to = if mask & STATE == 0 { Some(from) } else { state_of(attr.qp_state) };
         let Some(to) = to else { return invalid(format_args!("{} is no state", attr.qp_state)) };
         self.apply(kind, from, to, attr, mask, connection, network)
             .map_err(|Refusal { errno, why }| Refusal { errno, why: format!("{from} to {to}: {why}") })
@@ -126,7 +119,7 @@ impl Modified {
         network: &impl Network,
     ) -> Result<(), Refusal> {
         check(kind, from, to, mask).or_else(invalid)?;
-        if mask & CUR_STATE != 0 && State::from_verbs(attr.cur_qp_state) != Some(from) {
+        if mask & CUR_STATE != 0 && state_of(attr.cur_qp_state) != Some(from) {
             return invalid(format_args!("cur_qp_state is {}", attr.cur_qp_state));
         }
         check_ranges(attr, mask)?;
@@ -161,7 +154,6 @@ impl Modified {
             _ => return invalid(Wrong::Transition),
         }
         self.attr = if to == State::Reset { blank() } else { next };
-        self.state = to;
         Ok(())
     }
 

@@ -5,68 +5,10 @@
 
 use std::fmt;
 
-use rdma_sys::{ibv_qp_attr_mask as Mask, ibv_qp_state};
+use rdma_sys::ibv_qp_attr_mask as Mask;
 
-/// A state of a queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    Reset,
-    Init,
-    Rtr,
-    Rts,
-    Sqd,
-    Sqe,
-    Err,
-}
-
+use crate::qp::State;
 use State::*;
-
-impl State {
-    /// All states, in the order of verbs.
-    #[cfg(test)]
-    pub(super) const ALL: [Self; 7] = [Reset, Init, Rtr, Rts, Sqd, Sqe, Err];
-
-    /// The state that verbs give this number; `None` if there is none.
-    pub(crate) fn from_verbs(state: ibv_qp_state::Type) -> Option<Self> {
-        Some(match state {
-            ibv_qp_state::IBV_QPS_RESET => Reset,
-            ibv_qp_state::IBV_QPS_INIT => Init,
-            ibv_qp_state::IBV_QPS_RTR => Rtr,
-            ibv_qp_state::IBV_QPS_RTS => Rts,
-            ibv_qp_state::IBV_QPS_SQD => Sqd,
-            ibv_qp_state::IBV_QPS_SQE => Sqe,
-            ibv_qp_state::IBV_QPS_ERR => Err,
-            _ => return None,
-        })
-    }
-
-    /// The number that verbs give it.
-    pub(crate) fn to_verbs(self) -> ibv_qp_state::Type {
-        match self {
-            Reset => ibv_qp_state::IBV_QPS_RESET,
-            Init => ibv_qp_state::IBV_QPS_INIT,
-            Rtr => ibv_qp_state::IBV_QPS_RTR,
-            Rts => ibv_qp_state::IBV_QPS_RTS,
-            Sqd => ibv_qp_state::IBV_QPS_SQD,
-            Sqe => ibv_qp_state::IBV_QPS_SQE,
-            Err => ibv_qp_state::IBV_QPS_ERR,
-        }
-    }
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Reset => "RESET",
-            Init => "INIT",
-            Rtr => "RTR",
-            Rts => "RTS",
-            Sqd => "SQD",
-            Sqe => "SQE",
-            Err => "ERR",
-        })
-    }
-}
 
 /// A type of queue pairs with states of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -378,13 +320,5 @@ mod tests {
         );
         assert_eq!(check(Kind::Uc, Sqe, Rts, STATE | ACCESS_FLAGS), Ok(()));
         assert_eq!(check(Kind::Ud, Sqe, Rts, STATE | QKEY), Ok(()));
-    }
-
-    #[test]
-    fn states_have_the_numbers_of_verbs() {
-        for (number, state) in (0..).zip(State::ALL) {
-            assert_eq!((State::from_verbs(number), state.to_verbs()), (Some(state), number));
-        }
-        assert_eq!(State::from_verbs(7), None);
     }
 }

@@ -2,18 +2,31 @@
 //! Transitions of a queue pair whose connection and network only record what they are given.
 
 use super::*;
+use crate::ffi::verbs::qp_state::number_of;
 use crate::ffi::verbs::roce::gid_table::gid_of as gid_of_ip;
 use std::cell::{Cell, RefCell};
 
 /// A connection that records its calls.
-#[derive(Default)]
 struct Recorded {
     calls: RefCell<Vec<String>>,
     fails: Cell<Option<Errno>>,
-    is_over: Cell<bool>,
+    state: Cell<State>,
+}
+
+impl Default for Recorded {
+    fn default() -> Self {
+        Self { calls: RefCell::default(), fails: Cell::default(), state: Cell::new(State::Reset) }
+    }
 }
 
 impl Recorded {
+    /// Records a transition, which leads to a state unless it fails.
+    fn moves(&self, to: State, call: String) -> Result<(), Errno> {
+        self.note(call)?;
+        self.state.set(to);
+        Ok(())
+    }
+
     fn note(&self, call: String) -> Result<(), Errno> {
         self.calls.borrow_mut().push(call);
         self.fails.get().map_or(Ok(()), Err)
@@ -26,29 +39,32 @@ impl Recorded {
 
 impl Connection for Recorded {
     fn set_init(&self, init: bool) {
-        let _ = self.note(format!("init {init}"));
+        let _ = self.moves(if init { State::Init } else { State::Reset }, format!("init {init}"));
     }
     fn ready_to_receive(&self, route: Route, terms: ReceiveTerms) -> Result<(), Errno> {
         let Route { local, peer, scope, traffic_class, hop_limit } = route;
-        self.note(format!("receive {local} {peer} {scope} {traffic_class} {hop_limit} {terms:?}"))
+        self.moves(
+            State::Rtr,
+            format!("receive {local} {peer} {scope} {traffic_class} {hop_limit} {terms:?}"),
+        )
     }
     fn ready_to_send(&self, terms: SendTerms) -> Result<(), Errno> {
-        self.note(format!("send {terms:?}"))
+        self.moves(State::Rts, format!("send {terms:?}"))
     }
     fn drain(&self, on: bool, notify: bool) -> Result<(), Errno> {
-        self.note(format!("drain {on} {notify}"))
+        self.moves(if on { State::Sqd } else { State::Rts }, format!("drain {on} {notify}"))
     }
     fn change(&self, change: Change) -> Result<(), Errno> {
         self.note(format!("change {:?} {:?}", change.access, change.rnr_timer))
     }
     fn reset(&self) -> Result<(), Errno> {
-        self.note("reset".to_owned())
+        self.moves(State::Reset, "reset".to_owned())
     }
     fn disconnect(&self) {
-        let _ = self.note("disconnect".to_owned());
+        let _ = self.moves(State::Err, "disconnect".to_owned());
     }
-    fn is_over(&self) -> bool {
-        self.is_over.get()
+    fn state(&self) -> State {
+        self.state.get()
     }
 }
 
@@ -76,7 +92,7 @@ const RTS: u32 = STATE | SQ_PSN | TIMEOUT | RETRY_CNT | RNR_RETRY | MAX_QP_RD_AT
 /// Attributes that are right for each transition to `state`.
 fn to(state: State) -> ibv_qp_attr {
     let mut attr = blank();
-    attr.qp_state = state.to_verbs();
+    attr.qp_state = number_of(state);
     attr.port_num = 1;
     attr.qp_access_flags = 0b1111;
     attr.path_mtu = 3;
@@ -107,8 +123,8 @@ impl Qp {
         result.map(|()| calls)
     }
 
-    fn state(&mut self) -> State {
-        self.modified.get_or_insert_with(Modified::new).state(&self.connection)
+    fn state(&self) -> State {
+        self.connection.state()
     }
 
     /// A queue pair in this state.
@@ -268,8 +284,7 @@ fn what_the_connection_refuses_changes_nothing() {
 #[test]
 fn a_connection_that_has_ended_is_in_the_state_err() {
     let mut qp = Qp::at(State::Rts);
-    qp.connection.is_over.set(true);
-    assert_eq!(qp.state(), State::Err);
+    qp.connection.state.set(State::Err);
     assert_eq!(qp.modify(&to(State::Rts), STATE).unwrap_err().errno, libc::EINVAL);
     assert_eq!(qp.modify(&to(State::Reset), STATE).unwrap(), "reset");
 }
@@ -281,10 +296,10 @@ fn attributes_change_within_a_state() {
     assert_eq!(qp.modify(&attr, STATE | ACCESS_FLAGS | MIN_RNR_TIMER).unwrap(), "", "as they are");
     attr.qp_access_flags = 1;
     assert_eq!(qp.modify(&attr, ACCESS_FLAGS).unwrap(), "change Some(1) None", "without IBV_QP_STATE");
-    attr.cur_qp_state = State::Sqd.to_verbs();
+    attr.cur_qp_state = number_of(State::Sqd);
     let why = qp.modify(&attr, STATE | CUR_STATE).unwrap_err().why;
     assert_eq!(why, "RTS to RTS: cur_qp_state is 4");
-    attr.cur_qp_state = State::Rts.to_verbs();
+    attr.cur_qp_state = number_of(State::Rts);
     assert_eq!(qp.modify(&attr, STATE | CUR_STATE).unwrap(), "");
     let mut qp = Qp::at(State::Sqd);
     let mut attr = to(State::Sqd);
