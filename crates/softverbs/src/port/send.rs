@@ -219,7 +219,7 @@ impl Sender {
             return;
         }
         let remedy = match e {
-            libc::EMSGSIZE => ": the packet is larger than the MTU of the route; use a smaller path MTU",
+            libc::EMSGSIZE => ": the packet is larger than the MTU of the interface; use a smaller path MTU",
             libc::EPERM => ": a packet filter of this host forbids it; permit UDP port 4791",
             libc::ENETUNREACH | libc::EHOSTUNREACH => ": there is no route; ip route get shows it",
             libc::EINVAL => ": the local address is no longer assigned to this host",

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The sockets of the port and their options.
 //!
-//! They are never connected: a connected socket gets all packets of its peer whatever the program says, and
-//! sends other IPv4 identifications than 0, which the ICRC covers.
+//! They are never connected: a connected socket receives all packets of its peer whatever the filter
+//! returns, and sends IPv4 identifications other than 0, which the ICRC covers.
+//!
+//! IP_PMTUDISC_PROBE sets DF and the identification 0, as IP_PMTUDISC_DO does, but limits a packet by the MTU
+//! of the interface alone. Both UDP ports are known, so anyone can forge the ICMP message that shrinks the
+//! path MTU in the routing cache, and connections would fail until that entry expires.
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -148,13 +152,13 @@ fn bind(family: Family) -> Result<Bound, Errno> {
     match family {
         Family::V4 => {
             sys::require_option(&socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
-            sys::require_option(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+            sys::require_option(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
         }
         Family::V6 => {
             sys::require_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
             sys::require_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
             let discover = libc::IPV6_MTU_DISCOVER;
-            sys::require_option(&socket, libc::IPPROTO_IPV6, discover, libc::IPV6_PMTUDISC_DO)?;
+            sys::require_option(&socket, libc::IPPROTO_IPV6, discover, libc::IPV6_PMTUDISC_PROBE)?;
             sys::set_option(&socket, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1);
         }
     }

@@ -7,6 +7,7 @@
 
 mod endpoint;
 mod group;
+mod icmp;
 mod member;
 mod process;
 mod steering;
@@ -61,6 +62,7 @@ fn world() {
         "hostile" => users::hostile(),
         "forked" => group::forked(),
         "writable" => endpoint::writable(),
+        "icmp" => icmp::icmp(),
         "polling" => threads::polling(),
         "stops" => threads::stops(),
         other => panic!("{other}"),

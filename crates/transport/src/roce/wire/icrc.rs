@@ -3,7 +3,7 @@
 //!
 //! It is the CRC-32 of Ethernet over the IP and UDP headers and the packet, with the fields that routers
 //! change replaced by ones. It covers the identification of the IPv4 header, which no socket delivers.
-//! A sender fixes it: an unconnected socket with `IP_MTU_DISCOVER` = `IP_PMTUDISC_DO` sends 0. A receiver
+//! A sender fixes it: an unconnected socket with `IP_MTU_DISCOVER` = `IP_PMTUDISC_PROBE` sends 0. A receiver
 //! solves for it: the CRC is linear, so the difference between the received CRC and the one for
 //! identification 0 is the contribution of the identification alone. Shifted back to where that field is, the
 //! difference must have 16 zero bits; the other 16 are the identification. So 16 of the 32 bits of protection
