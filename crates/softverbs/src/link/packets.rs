@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The link of a RoCE queue pair: its packets at UDP port 4791.
+//! The link of a RoCE queue pair: packets at UDP port 4791.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -16,20 +16,20 @@ use transport::roce::link::Dropped;
 #[derive(Debug, Default)]
 pub(crate) struct Arrived {
     waiting: Mutex<Waiting>,
-    /// Whether there are any, to be checked without the lock.
+    /// Whether any packet waits, readable without the lock.
     has_any: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     queue: VecDeque<Packet>,
-    /// The link that takes them. A thread that receives may still have a packet for the link before it,
-    /// from another peer.
+    /// The number of the current link. A receiving thread may still have a packet for the previous link, from
+    /// another peer.
     link: u32,
 }
 
 impl Arrived {
-    /// Begins a link, whose number it gives: packets for the one before it are dropped.
+    /// Starts a link and returns its number. Packets for the previous link are dropped.
     pub(crate) fn restart(&self) -> u32 {
         let mut waiting = lock(&self.waiting);
         waiting.link = waiting.link.wrapping_add(1);
@@ -38,7 +38,7 @@ impl Arrived {
         waiting.link
     }
 
-    /// Adds a packet for this link. False: there is no room for it.
+    /// Adds a packet for this link. False: the queue is full.
     pub(crate) fn push(&self, link: u32, packet: Packet) -> bool {
         let mut waiting = lock(&self.waiting);
         if waiting.link != link {
@@ -69,20 +69,20 @@ impl Arrived {
     }
 }
 
-/// Where the packets of a queue pair go.
+/// The route of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
-    /// The address that they are sent from and received at.
+    /// The local address.
     pub local: IpAddr,
     pub peer: IpAddr,
-    /// The interface of a link-local address; else 0.
+    /// The interface of link-local addresses, otherwise 0.
     pub scope: u32,
     pub traffic_class: u8,
     pub hop_limit: u8,
 }
 
 impl Route {
-    /// The address of the peer. Its port is always that of RoCE.
+    /// The address of the peer, with the port of RoCE.
     pub(crate) fn peer_address(&self) -> SocketAddr {
         let mut address = SocketAddr::new(self.peer, transport::roce::wire::UDP_PORT);
         if let SocketAddr::V6(address) = &mut address {
@@ -92,18 +92,20 @@ impl Route {
     }
 }
 
-/// The link of a queue pair, until it is reset or destroyed: a peer that has lost the last NAK gets it again.
+/// The link of a queue pair. It lasts until the queue pair is reset or destroyed, so that the last NAK can be
+/// repeated for a peer that has lost it.
 pub(crate) struct Packets {
     port: Arc<Port>,
     num: u32,
     sender: Sender,
     arrived: Arc<Arrived>,
-    /// What [`Port`] knows by a weak reference.
+    /// [`Port`] has only a weak reference.
     _endpoint: Arc<dyn Endpoint>,
 }
 
 impl Packets {
-    /// Has the packets of queue pair `num` given to `endpoint`, which adds them to `arrived`.
+    /// Attaches queue pair `num` to the port: its packets are delivered to `endpoint`, which adds them to
+    /// `arrived`.
     pub(crate) fn open(
         port: Arc<Port>,
         num: u32,
@@ -117,7 +119,7 @@ impl Packets {
         Self { port, num, sender, arrived, _endpoint: endpoint }
     }
 
-    /// Sends a packet, with others until [`Packets::flush`]; false: not now.
+    /// Adds a packet to the batch that [`Packets::flush`] sends. False: the socket is not writable.
     pub(crate) fn send(&mut self, packet: &[u8]) -> bool {
         self.sender.push(packet)
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Which thread receives: the engine, or threads of the program that poll.
 //!
-//! The sockets of the port are a set as those of a completion queue are, with the same
-//! [`Attention`](crate::progress::attention::Attention): the kernel wakes the engine for them, or polls of
-//! the program have received datagrams repeatedly and the engine checks the set at each tick only. No thread
-//! of the program sleeps on the set, and no memory is shared with a peer.
+//! The sockets of the port are an epoll set, like those of a completion queue, with the same
+//! [`Attention`](crate::progress::attention::Attention): the kernel wakes the engine for them, or, once polls
+//! of the program have repeatedly received datagrams, the engine checks the set at ticks only. No thread of
+//! the program sleeps on the set, and there is no shared memory with a peer.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -20,14 +20,13 @@ impl Port {
     /// The program polls and has not requested an event.
     #[inline]
     pub(crate) fn polls(&self) {
-        // Only the first one writes: threads that poll do not compete for the cache line.
+        // Only the first poll writes, so that polling threads do not contend for the cache line.
         if !self.polls.load(Ordering::Relaxed) {
             self.polls.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Takes what has arrived, without blocking, in a thread of the program that polls. False: another thread
-    /// is doing so.
+    /// Receives without blocking, in a polling thread of the program. False: another thread is receiving.
     pub(crate) fn poll(&self) -> bool {
         let Ok(receiver) = self.receiver.try_lock() else { return false };
         if self.receive_polled(receiver) {
@@ -41,8 +40,8 @@ impl Port {
         self.ticked.load(Ordering::Relaxed) && self.ticked.swap(false, Ordering::Relaxed)
     }
 
-    /// A thread may sleep until a completion arrives: from now on the kernel wakes the engine, also for what
-    /// has arrived already.
+    /// A thread may now sleep until a completion arrives: the kernel wakes the engine from now on, also for
+    /// datagrams that are already queued.
     pub(crate) fn arm(&self) {
         self.attention.arm(self);
     }
@@ -77,7 +76,7 @@ impl Source for Port {
         let receiver = lock(&self.receiver);
         if self.receive(receiver, By::Engine) {
             if polls {
-                // The program would have received this, had the engine not been first.
+                // A poll would have received this if the engine had not been faster.
                 self.attention.would_poll(&*self);
             } else {
                 self.attention.waits_otherwise();

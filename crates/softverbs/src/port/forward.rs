@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Datagrams from process to process, between the loopback ports of slots: packets that have reached the
-//! wrong process, and answers to queries.
+//! Datagrams between processes, from loopback port to loopback port of their slots: forwarded packets, and
+//! replies to queries.
 //!
-//! A forwarded packet has the addresses and the source port in front that it has arrived with; its ICRC is
-//! checked by the process that it is for. It is not forwarded again.
+//! A header in front of a forwarded packet has the addresses and the source port of the original datagram.
+//! The receiving process checks the ICRC, and never forwards the packet again.
 #![forbid(unsafe_code)]
 
 use std::io::IoSlice;
@@ -15,7 +15,7 @@ use super::slot;
 use super::socket::Family;
 use crate::sys::{self, Route};
 
-/// Begins each message; its last byte is a version.
+/// The first bytes of each message; the last one is a version.
 const MAGIC: [u8; 4] = [0x53, 0x56, 0x50, 1];
 const PACKET: u8 = 1;
 const ANSWER: u8 = 2;
@@ -24,14 +24,14 @@ const HEADER_LEN: usize = 40;
 /// A message between slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message<'a> {
-    /// A packet with its ICRC.
+    /// A forwarded packet with its ICRC.
     Packet { source: IpAddr, source_port: u16, destination: IpAddr, datagram: &'a [u8] },
-    /// The query with this nonce for this position has arrived at the sender.
+    /// The sender has received the query with this nonce for this position.
     Answer { family: Family, position: u8, nonce: u32 },
 }
 
-// Bytes: 0 magic, 4 kind, 5 family (4 or 6), 6 source port or, in an answer, position and 0, 8 source address
-// or nonce, 24 destination address; IPv4 addresses in the mapped form of IPv6.
+// Offsets: 0 magic, 4 kind, 5 family (4 or 6), 6 source port (answer: position, 0), 8 source address (answer:
+// nonce), 24 destination address. IPv4 addresses are IPv4-mapped.
 
 fn octets(address: IpAddr) -> [u8; 16] {
     match address {
@@ -41,7 +41,7 @@ fn octets(address: IpAddr) -> [u8; 16] {
 }
 
 impl<'a> Message<'a> {
-    /// The bytes in front of the datagram.
+    /// The header in front of the datagram.
     pub(super) fn header(&self) -> [u8; HEADER_LEN] {
         let mut header = [0; HEADER_LEN];
         header[..4].copy_from_slice(&MAGIC);
@@ -76,7 +76,7 @@ impl<'a> Message<'a> {
             let address = Ipv6Addr::from(octets);
             match family {
                 Family::V4 => address.to_ipv4_mapped().map(IpAddr::V4),
-                // A mapped address is of the other family.
+                // An IPv4-mapped address belongs to the other family.
                 Family::V6 => address.to_ipv4_mapped().is_none().then_some(IpAddr::V6(address)),
             }
         };
@@ -97,7 +97,7 @@ impl<'a> Message<'a> {
 }
 
 impl Port {
-    /// Sends a packet to the slot that its number has, and has the positions queried again.
+    /// Forwards a packet to the slot of its queue pair number, and queries the positions again.
     pub(super) fn forward(&self, slot: u8, message: &Message<'_>) {
         if !self.owners.is_ours(slot) {
             return self.drops.add(Reason::UnknownQp, 1);
@@ -109,7 +109,7 @@ impl Port {
         self.misdelivered();
     }
 
-    /// False: the kernel does not take it.
+    /// False: the kernel rejects the datagram.
     pub(super) fn send_to_slot(&self, slot: u8, message: &Message<'_>) -> bool {
         let header = message.header();
         let datagram = match message {

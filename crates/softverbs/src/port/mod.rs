@@ -2,31 +2,29 @@
 //! UDP port 4791, which all processes of a user in a network namespace share.
 //!
 //! A RoCE peer sends every packet to this port. The processes of a user bind it with SO_REUSEPORT, which
-//! makes their sockets a group, and a classic BPF program chooses the socket of a packet by the destination
-//! queue pair number, so the kernel delivers a packet to its process.
+//! makes their sockets a group, and a classic BPF filter selects the socket by the destination queue pair
+//! number, so the kernel delivers each packet to its process.
 //!
 //! - [`slot`]: each process claims a slot, an exclusive UDP port of the loopback address, which the kernel
 //!   frees when the process ends. [`numbers`]: a queue pair number is the slot and 16 random bits.
-//! - [`steer`]: the program. It maps slots to positions in the group. Positions move when a socket closes, so
-//!   [`order`] finds them by queries: a packet that the program delivers by position instead of slot, and
-//!   which the receiver answers with its slot.
-//! - [`forward`]: nothing but speed rests on the program. A process that receives a packet of another slot
-//!   sends it to the loopback port of that slot, and has the positions queried again. [`owners`]: whose slots
-//!   are trusted.
+//! - [`steer`]: the filter. It maps slots to positions in the group. Positions change when a socket closes,
+//!   so [`order`] finds them by queries: packets that the filter delivers by position instead of slot. The
+//!   receiver replies with its slot.
+//! - [`forward`]: correctness does not depend on the filter. A process that receives a packet of another slot
+//!   sends it to the loopback port of that slot, and queries the positions again. [`owners`]: which slots are
+//!   trusted.
 //! - [`socket`]: the sockets; [`receive`]: from the sockets to the endpoints of [`table`]; [`attention`]:
 //!   which thread does that; [`send`]: the other direction; [`drops`]: how many packets were dropped, and
 //!   why.
 //!
-//! There is no daemon, no file, and nothing to clean up after a process that was killed. A child after
-//! fork(2) has neither port nor slot and gets ones of its own: both are [`PerProcess`], and their sockets are
-//! known to [`crate::fork`].
+//! There is no daemon and no file, and a killed process leaves nothing behind. A child of fork(2) binds the
+//! port and claims a slot anew: both are [`PerProcess`], and [`crate::fork`] closes the inherited sockets.
 //!
-//! Locks, outermost first: `receiver`, which a thread holds while it takes datagrams from the sockets; then
-//! the innermost ones: the table of endpoints, the order, the owners, the waiting senders, the buffers of
-//! senders, the numbers. [`Endpoint::arrived`] is called under `receiver` alone, and the other methods of an
-//! endpoint under no lock of the port. `receiver` is held for a bounded time ([`receive`]): the engine waits
-//! for it, a thread of the program does not. The lock of the attention is taken under none of them, nor is
-//! one of them taken under it.
+//! Locks, outermost first: `receiver`, held while a thread reads datagrams from the sockets; then the leaf
+//! locks: the table of endpoints, the order, the owners, the waiting senders, the buffers of senders, the
+//! numbers. [`Endpoint::arrived`] is called with only `receiver` held, the other methods of an endpoint with
+//! no lock of the port. `receiver` is held for a bounded time ([`receive`]): the engine blocks on it, threads
+//! of the program only try. The lock of [`Attention`] is never held together with any of them.
 #![forbid(unsafe_code)]
 
 mod attention;
@@ -70,33 +68,32 @@ pub(crate) use numbers::{allocate_number, release_number};
 pub(crate) use receive::Packet;
 pub(crate) use send::Sender;
 
-/// What receives the packets of a queue pair.
+/// The receiver of the packets of a queue pair.
 pub(crate) trait Endpoint: Send + Sync {
-    /// A packet for the queue pair has arrived from its peer. Called by the thread that receives, which holds
-    /// up all other queue pairs of the process meanwhile: it puts the packet into a bounded queue, or drops
-    /// it.
+    /// A packet for the queue pair has arrived from its peer. Appends it to a bounded queue or drops it: the
+    /// caller receives for all queue pairs of the process, so it must not be delayed.
     fn arrived(&self, packet: Packet);
-    /// Packets have arrived, and were given to [`Endpoint::arrived`]. Called once after a batch, without a
-    /// lock of the port: drives the connection in this thread.
+    /// Drives the connection in this thread. Called once after a batch of [`Endpoint::arrived`], with no lock
+    /// of the port held.
     fn received(&self, by: By);
-    /// The socket takes packets again, after [`Sender::push`] has returned false. Called without a lock of
-    /// the port, by the engine or a thread that polls.
+    /// The socket is writable again after [`Sender::push`] returned false. Called with no lock of the port
+    /// held, by the engine or a polling thread.
     fn writable(&self);
 }
 
 /// The sockets of this process at port 4791.
 pub(crate) struct Port {
-    /// To have the engine call it back.
+    /// For timers and ticks of the engine.
     this: Weak<Self>,
     /// [`fork::generation`] of its process.
     generation: u32,
     engine: Arc<Engine>,
-    /// That of the sockets in the engine.
+    /// Identifies the sockets in the engine.
     token: u64,
     attention: Attention,
     /// The program has polled a completion queue since the engine last received.
     polls: AtomicBool,
-    /// The engine has left the sockets to polls at a tick since one has looked at all of them.
+    /// The engine has ticked since a poll last checked all sockets.
     ticked: AtomicBool,
     slot: Arc<Slot>,
     sockets: Sockets,
@@ -111,8 +108,8 @@ pub(crate) struct Port {
 static PORT: PerProcess<Arc<Port>> = PerProcess::new();
 
 impl Port {
-    /// The port of this process, bound if it is not yet. EADDRINUSE: another user or a device of the kernel
-    /// has it. EAGAIN: no slot is free. EPERM: the process had another user when it claimed its slot.
+    /// The port of this process; the first call binds it. EADDRINUSE: another user or a kernel device has
+    /// bound it. EAGAIN: no slot is free. EPERM: the user has changed since the process claimed its slot.
     pub(crate) fn get() -> Result<Arc<Self>, Errno> {
         let mut bound = lock(PORT.get());
         if let Some(port) = &*bound {
@@ -146,7 +143,7 @@ impl Port {
         Ok(port)
     }
 
-    /// Whether it is the port of this process, and not that of the parent.
+    /// Whether it belongs to this process, not to the parent.
     #[inline]
     pub(crate) fn is_own(&self) -> bool {
         self.generation == fork::generation()
@@ -157,21 +154,20 @@ impl Port {
         lock(PORT.get()).clone()
     }
 
-    /// Has the packets that `peer` sends to queue pair `num` at the address `local` given to `endpoint`.
-    /// Others for that number are dropped. A number that is attached already changes its endpoint.
+    /// Delivers packets for queue pair `num` from `peer` to `local` to `endpoint`, and drops others for that
+    /// number. Replaces the endpoint of a number that is attached already.
     pub(crate) fn attach(&self, num: u32, local: IpAddr, peer: IpAddr, endpoint: Weak<dyn Endpoint>) {
         self.table.add(num, local, peer, endpoint);
         self.check();
     }
 
-    /// Drops packets for `num` from now on. A thread that has taken a packet before may still give it to the
-    /// endpoint.
+    /// Drops packets for `num` from now on. A thread may still deliver a packet that it has received before.
     pub(crate) fn detach(&self, num: u32) {
         self.table.remove(num);
     }
 
-    /// What sends the packets of queue pair `num`, which is attached, from the address `local` to `peer`,
-    /// whose port is of no matter. `hop_limit` 0 is the default of the system.
+    /// A sender for queue pair `num`, which is attached, from the address `local` to `peer`, whose port is
+    /// ignored. `hop_limit` 0 is the default of the system.
     pub(crate) fn sender(
         self: &Arc<Self>,
         num: u32,
@@ -183,7 +179,7 @@ impl Port {
         Sender::new(self.clone(), num, local, peer, traffic_class, hop_limit)
     }
 
-    /// An endpoint has no room for a packet.
+    /// The queue of an endpoint is full.
     pub(crate) fn overflowed(&self) {
         self.drops.add(Reason::Overflow, 1);
     }
@@ -198,7 +194,7 @@ impl Port {
         self.drops.add(reason, 1);
     }
 
-    /// Calls the endpoints that wait until the socket takes packets again.
+    /// Notifies the endpoints that wait for the socket to become writable.
     fn now_writable(&self, family: Family) {
         for num in self.sockets.stop_waiting(family) {
             if let Some(endpoint) = self.table.find(num) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Queue pair numbers: the slot of the process, and 16 bits that are drawn at random.
+//! Queue pair numbers: the slot of the process and 16 random bits.
 //!
-//! A number is not given out again for some time after its release: packets that are still under way must not
-//! reach another queue pair, and a peer may still have the old connection.
+//! A number is not reused for some time after its release: packets in flight must not reach another queue
+//! pair, and a peer may still have the old connection.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -14,25 +14,25 @@ use crate::lock;
 use crate::process::PerProcess;
 use crate::sys::Errno;
 
-/// How long a number rests after its release: above the lifetime of a packet in a network and the time wait
-/// of a connection with the usual timeouts.
+/// Minimum time between the release of a number and its reuse: longer than the lifetime of a packet in the
+/// network and the TIMEWAIT state of a connection with usual timeouts.
 const REST: Duration = Duration::from_secs(5);
 const WORDS: usize = (1 << 16) / 64;
 
 /// The numbers of a process.
 struct Numbers {
     slot: Arc<Slot>,
-    /// Those in use or at rest. Number 0 is never given out: the port checks itself with it.
+    /// Numbers in use or at rest. Number 0 is reserved for the checks of the port.
     taken: Box<Bits>,
     at_rest: Box<Bits>,
-    /// Those at rest, since when.
+    /// Numbers at rest, oldest first, with the time of their release.
     resting: VecDeque<(Instant, u16)>,
 }
 
 static NUMBERS: PerProcess<Numbers> = PerProcess::new();
 
-/// A number for a new queue pair. The first one claims the slot of the process. EAGAIN: no slot is free.
-/// ENOMEM: 65,535 numbers are in use or were until a moment ago.
+/// A number for a new queue pair. The first call claims the slot of the process. EAGAIN: no slot is free.
+/// ENOMEM: all 65,535 numbers are in use or at rest.
 pub(crate) fn allocate_number() -> Result<u32, Errno> {
     let mut guard = lock(NUMBERS.get());
     let mut random = [0; 2];
@@ -43,8 +43,7 @@ pub(crate) fn allocate_number() -> Result<u32, Errno> {
     Ok(slot << 16 | u32::from(low))
 }
 
-/// The queue pair with this number is destroyed. Without effect in a child after fork(2), whose parent has
-/// it.
+/// Releases the number of a destroyed queue pair. No effect in a child of fork(2) on a number of the parent.
 pub(crate) fn release_number(num: u32) {
     if let Some(numbers) = &mut *lock(NUMBERS.get()) {
         if u32::from(numbers.slot.number()) == num >> 16 {
@@ -53,7 +52,7 @@ pub(crate) fn release_number(num: u32) {
     }
 }
 
-/// The slot of this process, which is claimed if it has none.
+/// The slot of this process; the first call claims it.
 pub(super) fn slot() -> Result<Arc<Slot>, Errno> {
     Numbers::get(&mut lock(NUMBERS.get())).map(|numbers| numbers.slot.clone())
 }
@@ -92,7 +91,7 @@ impl Numbers {
             return;
         }
         if self.resting.try_reserve(1).is_err() {
-            // It stays taken.
+            // Out of memory: the number stays taken.
             return;
         }
         self.at_rest.set(low, true);
@@ -117,7 +116,7 @@ impl Bits {
     /// The first number that is not in the set, from `first` on and then from 0.
     fn first_clear(&self, first: u16) -> Option<u16> {
         let start = usize::from(first / 64);
-        // The first word twice: its upper part, and at the end the lower one.
+        // The first word is visited twice: first its upper bits, finally all of it.
         (0..=WORDS).find_map(|i| {
             let at = (start + i) % WORDS;
             let from = if i == 0 { u64::MAX << (first % 64) } else { u64::MAX };

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The positions of the processes in the groups, for the program of [`super::steer`].
+//! The positions of the processes in the groups, for the filter of [`super::steer`].
 //!
-//! The kernel appends a socket to its group when it is bound, and moves the last one to the place of one that
-//! is closed. No call tells the order. A process finds it by queries, one for each position: the program
-//! delivers a query by the position in it, and the process that receives it answers with its slot, from
-//! socket to socket at the loopback ports. Beyond the last position the kernel chooses by a hash, so of
-//! several positions of one process the lowest is right.
+//! The kernel appends a socket to its group when it is bound; when a socket is closed, the last one takes its
+//! position. No system call returns the positions. A process finds them by queries, one for each position:
+//! the filter delivers a query by the position that it contains, and the receiver sends its slot to the
+//! loopback port of the sender. Beyond the last position the kernel selects a socket by a hash, so if a
+//! process answers for several positions, the lowest is correct.
 //!
-//! A process queries when it joins, and when it receives a packet of another slot, then not more often than
-//! [`INTERVAL`], twice that and so on up to [`MAX_INTERVAL`] as long as it finds what it has found before: a
-//! process that is stopped does not answer. A program that is out of date costs speed only, unless it leads
-//! to a process that is stopped and forwards nothing. Therefore a process with queue pairs sends itself a
-//! *check* every [`CHECK_INTERVAL`], a packet to its slot, and queries if that has not arrived.
+//! A process sends queries when it joins, and when it receives a packet of another slot. The interval is at
+//! least [`INTERVAL`] and doubles up to [`MAX_INTERVAL`] while the result does not change, since a stopped
+//! process does not answer. An outdated filter costs only speed, unless it selects a stopped process, which
+//! forwards nothing. Therefore a process with queue pairs sends a *check*, a packet to its own slot, every
+//! [`CHECK_INTERVAL`], and queries if it does not arrive.
 #![forbid(unsafe_code)]
 
 use std::io::IoSlice;
@@ -30,18 +30,16 @@ use crate::progress::source::Source;
 use crate::sys::{self, Route};
 use transport::roce::wire::UDP_PORT;
 
-/// Interval between two rounds of queries.
+/// Minimum interval between two rounds of queries.
 const INTERVAL: Duration = Duration::from_millis(20);
 const MAX_INTERVAL: Duration = Duration::from_secs(2);
-/// Timeout of a query. Its engine answers for a process, so nothing but a busy or stopped one
-/// takes longer.
+/// Timeout of a query. The engine of a process answers it, so only a busy or stopped process takes longer.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(50);
-/// Between two checks: less than the time in which a queue pair repeats a packet several times with the usual
-/// timeouts.
+/// Interval between two checks: with usual timeouts a queue pair has several retries left by then.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A packet that finds the process at a position: a BTH to a queue pair that cannot exist, then the nonce and
-/// the slot that expects the answer.
+/// A packet that identifies the process at a position: a BTH to a queue pair that cannot exist, then the
+/// nonce and the slot of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Query {
     position: u8,
@@ -49,7 +47,7 @@ pub(super) struct Query {
     slot: u8,
 }
 
-/// An operation code that is reserved for manufacturers, which no adapter sends unasked.
+/// A manufacturer-specific opcode, which no adapter sends by default.
 const QUERY_OPCODE: u8 = 0xff;
 const QUERY_LEN: usize = 20;
 
@@ -71,10 +69,10 @@ impl Query {
     }
 }
 
-/// What the answers to the queries of a round say about a group.
+/// The answers to the queries of a round in a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Answers {
-    /// How many positions were queried.
+    /// The number of queried positions.
     queried: usize,
     answered: Vec<(u8, u8)>,
 }
@@ -92,7 +90,7 @@ impl Answers {
         self.answered.len() == self.queried
     }
 
-    /// Slot to position: of each slot the lowest one.
+    /// The lowest position of each slot.
     fn table(&self) -> Vec<(u8, u8)> {
         let mut table = self.answered.clone();
         table.sort_unstable();
@@ -100,8 +98,7 @@ impl Answers {
         table
     }
 
-    /// A process has answered for two positions, so the group has no program, or fewer members than were
-    /// counted.
+    /// A process has answered for two positions: the group has no filter, or fewer members than expected.
     fn is_ambiguous(&self) -> bool {
         self.table().len() < self.answered.len()
     }
@@ -110,7 +107,7 @@ impl Answers {
 /// A round of queries.
 struct Round {
     nonce: u32,
-    /// Answers are waited for until then.
+    /// When the round times out.
     ends: Instant,
     answers: [Answers; 2],
 }
@@ -123,16 +120,15 @@ pub(super) struct Order {
     again: bool,
     /// When the last round began.
     began: Option<Instant>,
-    /// When the next round begins, for which a timer runs.
+    /// When the next round begins; its timer is set.
     next: Option<Instant>,
-    /// What was attached last.
+    /// The table of the filter that was attached last.
     attached: [Vec<(u8, u8)>; 2],
-    /// A check of the family is under way.
+    /// A check of the family has not arrived yet.
     unchecked: [bool; 2],
-    /// When the checks are looked at and sent again.
-    /// When it is looked at; `None`: there is no queue pair.
+    /// When the next checks are sent; `None`: there is no queue pair.
     check_at: Option<Instant>,
-    /// How often in a row a round has found what was attached.
+    /// The number of consecutive rounds that confirmed the attached tables.
     unchanged: u32,
 }
 
@@ -143,11 +139,11 @@ impl Order {
 }
 
 impl Port {
-    /// The process is a new member of the groups.
+    /// The process has joined the groups.
     pub(super) fn joined(&self) {
         for family in Family::ALL {
             if self.sockets.get(family).is_some() && owners::members(family) == Some(1) {
-                self.attach_program(family, &[(self.slot.number(), 0)]);
+                self.attach_filter(family, &[(self.slot.number(), 0)]);
             }
         }
         self.begin_round();
@@ -181,7 +177,7 @@ impl Port {
         }
     }
 
-    /// Sends a query for each position.
+    /// Sends a query to each position.
     fn begin_round(&self) {
         let mut random = [0; 4];
         if getrandom::fill(&mut random).is_err() {
@@ -220,11 +216,11 @@ impl Port {
             return self.answered(query.slot, family, query.position, query.nonce);
         }
         let Query { position, nonce, .. } = *query;
-        // Lost: as a lost query.
+        // A lost answer is like a lost query.
         let _ = self.send_to_slot(query.slot, &Message::Answer { family, position, nonce });
     }
 
-    /// A process has answered a query of this one.
+    /// A process has answered a query of this process.
     pub(super) fn answered(&self, slot: u8, family: Family, position: u8, nonce: u32) {
         let are_all = {
             let mut order = lock(&self.order);
@@ -237,7 +233,7 @@ impl Port {
         }
     }
 
-    /// Sends the checks again, and has the positions queried if one has not arrived.
+    /// Sends the next checks, and queries the positions if the last check of a family has not arrived.
     pub(super) fn check(&self) {
         let has_queue_pairs = !self.table.is_empty();
         let lost = {
@@ -275,11 +271,11 @@ impl Port {
     fn send_to_group(&self, family: Family, packet: &[u8]) {
         let Some(socket) = self.sockets.get(family) else { return };
         let route = Route::to(SocketAddr::new(family.loopback(), UDP_PORT));
-        // One that is lost is as one that its receiver does not answer.
+        // A lost packet is like one that its receiver does not answer.
         let _ = sys::send_datagram(socket, &route, &[IoSlice::new(packet)], None);
     }
 
-    /// The time for the answers of a round is over, or that for the next round has come.
+    /// A round has timed out, or the next round or check is due.
     pub(super) fn order_timeout(&self) {
         self.check();
         let overdue = {
@@ -287,7 +283,7 @@ impl Port {
             let now = Instant::now();
             match &order.round {
                 Some(round) if now >= round.ends => Some(round.nonce),
-                // The timer of a round that had all its answers.
+                // The timer of an earlier round, which was complete before its timeout.
                 Some(_) => return,
                 None if order.next.is_some_and(|next| now >= next) => None,
                 None => return,
@@ -299,7 +295,7 @@ impl Port {
         }
     }
 
-    /// Attaches the programs for what the answers say.
+    /// Attaches filters with the positions that were found.
     fn end_round(&self, nonce: u32) {
         let (tables, again) = {
             let mut order = lock(&self.order);
@@ -315,9 +311,9 @@ impl Port {
             (tables, std::mem::take(&mut order.again) || is_ambiguous)
         };
         for (family, table) in Family::ALL.into_iter().zip(&tables) {
-            // Without this process the queries have not worked, and another member may know better.
+            // If the table lacks this process, the queries failed, and another member may have a better one.
             if table.iter().any(|(slot, _)| *slot == self.slot.number()) {
-                self.attach_program(family, table);
+                self.attach_filter(family, table);
             }
         }
         if again {
@@ -325,7 +321,7 @@ impl Port {
         }
     }
 
-    /// The position of this process, as it was found last.
+    /// The position of this process in the last table.
     #[cfg(test)]
     pub(super) fn position(&self, family: Family) -> Option<u8> {
         let order = lock(&self.order);
@@ -333,10 +329,10 @@ impl Port {
         order.attached[family as usize].iter().find(|(of, _)| *of == slot).map(|(_, position)| *position)
     }
 
-    pub(super) fn attach_program(&self, family: Family, table: &[(u8, u8)]) {
+    pub(super) fn attach_filter(&self, family: Family, table: &[(u8, u8)]) {
         let Some(socket) = self.sockets.get(family) else { return };
-        if let Err(e) = sys::attach_steering(socket, &steer::program(table)) {
-            log::debug!("cannot attach the program of UDP port {UDP_PORT}: error {e}; packets are forwarded");
+        if let Err(e) = sys::attach_steering(socket, &steer::filter(table)) {
+            log::debug!("cannot attach the filter of UDP port {UDP_PORT}: error {e}; packets are forwarded");
         }
     }
 }

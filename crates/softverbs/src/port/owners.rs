@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Which slots belong to processes of this user, according to /proc/net/udp.
 //!
-//! A process gives packets to the loopback port of a slot, and believes a datagram from there, only if the
-//! socket at that port is of this user. The answer of the kernel is kept for a moment.
+//! A process sends packets to the loopback port of a slot, and accepts datagrams from it, only if the socket
+//! bound to that port belongs to this user. Results are cached for a short time.
 //!
-//! Several users may share the number that stands for users without one in a user namespace: a process with
-//! that number trusts nobody, and relies on the program alone.
+//! All users without a mapping in a user namespace have the same overflow UID: a process with that UID trusts
+//! no slot, and relies on the filter alone.
 #![forbid(unsafe_code)]
 
 use std::net::Ipv4Addr;
@@ -19,20 +19,20 @@ use crate::limits::OWNER_READS;
 use crate::lock;
 use transport::roce::wire::UDP_PORT;
 
-/// For how long a socket counts as that of its user.
+/// How long a positive result is cached.
 const TRUSTED_FOR: Duration = Duration::from_millis(200);
-/// After so long the table is read again for a slot that was not in it.
+/// How long a negative result is cached.
 const ABSENT_FOR: Duration = Duration::from_millis(20);
-/// The number of users without one (/proc/sys/kernel/overflowuid).
+/// The overflow UID (/proc/sys/kernel/overflowuid).
 const NOBODY: u32 = 65534;
 
 struct Known {
     is_ours: [bool; 256],
-    /// When each slot was last looked for in the table.
+    /// When each slot was last looked up.
     looked_for: [Option<Instant>; 256],
     /// When the table was last read.
     read: Option<Instant>,
-    /// Begin of an interval of [`ABSENT_FOR`], and the reads in it.
+    /// Start of the current interval of [`ABSENT_FOR`], and the reads in it.
     interval: Option<Instant>,
     reads: u32,
 }
@@ -50,7 +50,7 @@ impl Owners {
         Self { user, known: Mutex::new(known) }
     }
 
-    /// Whether a slot is that of a process of this user.
+    /// Whether a slot belongs to a process of this user.
     pub(super) fn is_ours(&self, slot: u8) -> bool {
         let Some(user) = self.user else { return false };
         let (mut known, slot, now) = (lock(&self.known), usize::from(slot), Instant::now());
@@ -94,7 +94,7 @@ fn ours(text: &str, user: u32) -> [bool; 256] {
     is_ours
 }
 
-/// How many sockets the group of a family has; `None` if that cannot be read.
+/// The number of sockets in the group of a family; `None` if the table cannot be read.
 pub(super) fn members(family: Family) -> Option<usize> {
     let path = match family {
         Family::V4 => "/proc/thread-self/net/udp",

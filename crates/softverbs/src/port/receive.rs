@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! From the sockets to the endpoints.
+//! Receiving: from the sockets to the endpoints.
 //!
-//! A thread receives a bounded number of datagrams at a time. What it leaves there is reported again, since
-//! the set of sockets is level-triggered. A poll of the program mostly finds nothing, or packets at one
-//! socket, so it reads that one without a look at the set ([`Port::receive_polled`]). A packet passes these
-//! checks before its queue pair gets it: length, slot, queue pair number, addresses, ICRC.
+//! A thread receives a bounded number of datagrams at a time; the epoll set is level-triggered, so it reports
+//! the rest again. Most polls of the program find nothing, or packets at one socket only: they read that
+//! socket without epoll_wait(2) ([`Port::receive_polled`]). Checks before a packet is delivered to its queue
+//! pair: length, slot, queue pair number, addresses, ICRC.
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -21,19 +21,19 @@ use crate::progress::By;
 use crate::sys::{self, Arrived};
 use transport::roce::wire::{Addresses, BTH_LEN, Flow, GSI_QP, ICRC_LEN, MULTICAST_QP, UDP_PORT, icrc};
 
-/// The largest batch of UDP_GRO; a smaller buffer would truncate it.
+/// Maximum size of a UDP_GRO batch; a smaller buffer would truncate it.
 const BUFFER_LEN: usize = 64 << 10;
-/// Calls of recvmsg on a socket before the thread does something else: 2 MiB of batches take a millisecond.
+/// Maximum calls of recvmsg(2) on a socket in a row: 2 MiB of batches take a millisecond.
 const CALLS: usize = 32;
-/// Bytes of a packet: 4096 of payload and the largest headers. Nobody sends more.
+/// Maximum length of a packet in bytes: 4096 of payload and the largest headers.
 const MAX_PACKET_LEN: usize = 4096 + 128;
 
-/// A packet from the BTH to the pad, whose ICRC was right and is removed.
+/// A packet from the BTH to the pad. Its ICRC was correct and is removed.
 #[derive(Debug)]
 pub(crate) struct Packet(Box<[u8]>);
 
 impl Packet {
-    /// A copy; `None` without memory.
+    /// A copy; `None`: out of memory.
     pub(crate) fn copy(bytes: &[u8]) -> Option<Self> {
         let mut copy = Vec::new();
         copy.try_reserve_exact(bytes.len()).ok()?;
@@ -48,16 +48,15 @@ impl AsRef<[u8]> for Packet {
     }
 }
 
-/// So many polls look at all sockets after packets were received that other processes had forwarded: more of
-/// them will be.
+/// After a forwarded packet this many polls check all sockets: more forwarded packets are likely.
 const POLLS_OF_ALL: u32 = 256;
 
-/// What the thread that receives has for itself.
+/// State of the receiving thread.
 pub(super) struct Receiver {
     buffer: Box<[u8]>,
-    /// Endpoints that have got packets, by number.
+    /// Endpoints to which packets were delivered, by number.
     touched: Vec<(u32, Arc<dyn Endpoint>)>,
-    /// The polls that still look at all sockets.
+    /// How many more polls check all sockets.
     polls_of_all: u32,
 }
 
@@ -67,7 +66,7 @@ impl Receiver {
     }
 }
 
-/// A datagram from the network, or one that was forwarded.
+/// A datagram from the network or from another slot.
 struct Datagram<'a> {
     source: IpAddr,
     source_port: u16,
@@ -77,8 +76,7 @@ struct Datagram<'a> {
 }
 
 impl Port {
-    /// Takes datagrams from the sockets that have some and gives them to the endpoints. Returns whether there
-    /// were any.
+    /// Reads datagrams from all readable sockets and delivers them. Returns whether there were any.
     pub(super) fn receive(&self, mut receiver: MutexGuard<'_, Receiver>, by: By) -> bool {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 3];
         let count = self.sockets.set.wait(&mut events, Some(Duration::ZERO));
@@ -104,8 +102,8 @@ impl Port {
         found
     }
 
-    /// As [`Port::receive`], in a thread that polls. Without a look at the set if all queue pairs have
-    /// addresses of one family, except after each tick of the engine and while packets are forwarded.
+    /// As [`Port::receive`], in a polling thread. Reads only one socket if all queue pairs have addresses of
+    /// its family, except after each tick of the engine and while packets are forwarded.
     pub(super) fn receive_polled(&self, mut receiver: MutexGuard<'_, Receiver>) -> bool {
         let only = self.table.only_family().filter(|family| !self.sockets.is_awaited(*family));
         match only {
@@ -118,7 +116,7 @@ impl Port {
         }
     }
 
-    /// Calls the endpoints that have got packets.
+    /// Drives the endpoints to which packets were delivered.
     fn drive(&self, mut receiver: MutexGuard<'_, Receiver>, by: By) {
         let mut touched = std::mem::take(&mut receiver.touched);
         drop(receiver);
@@ -133,7 +131,7 @@ impl Port {
     fn receive_from_network(&self, family: Family, receiver: &mut Receiver) -> bool {
         let Some(socket) = self.sockets.get(family) else { return false };
         for call in 0..CALLS {
-            // An error other than EAGAIN is one of a packet that was sent before; the call has cleared it.
+            // An error other than EAGAIN is a pending error of an earlier send; the call has cleared it.
             let Ok(arrived) = sys::receive_datagrams(socket, &mut receiver.buffer) else { return call > 0 };
             let Arrived { len, source, destination: Some(destination), segment, is_truncated } = arrived
             else {
@@ -166,7 +164,7 @@ impl Port {
         true
     }
 
-    /// Receives what processes of other slots send to that of this one. Returns whether there were messages.
+    /// Reads messages of other slots. Returns whether there were any.
     fn receive_from_slots(&self, receiver: &mut Receiver) -> bool {
         for call in 0..CALLS {
             let Ok(arrived) = sys::receive_datagrams(self.slot.socket(), &mut receiver.buffer) else {
@@ -203,7 +201,7 @@ impl Port {
         }
     }
 
-    /// Gives a packet to its endpoint, or to the process of its slot.
+    /// Delivers a packet to its endpoint, or forwards it to the process of its slot.
     fn deliver(
         &self,
         datagram: &Datagram<'_>,

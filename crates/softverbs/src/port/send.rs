@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The packets of one queue pair, on their way out.
+//! Sending the packets of one queue pair.
 //!
-//! Packets of one length, of which the last may be shorter, leave in one call (UDP_SEGMENT). They have the
-//! IPv4 identifications 0, 1, 2 and so on, which the ICRC covers; a packet that leaves alone has 0.
+//! Packets of equal length, of which the last may be shorter, are sent in one call (UDP_SEGMENT). Their IPv4
+//! identifications, which the ICRC covers, are 0, 1, 2 and so on; that of a single packet is 0.
 #![forbid(unsafe_code)]
 
 use std::io::IoSlice;
@@ -17,14 +17,14 @@ use crate::lock;
 use crate::sys::{self, Errno, Route};
 use transport::roce::wire::{Addresses, Flow, ICRC_LEN, UDP_PORT, icrc};
 
-/// Bytes of packets in one call: what fits a UDP datagram over IPv4 and IPv6.
+/// Maximum bytes of packets in one call: the limit of a UDP datagram over IPv4 and IPv6.
 const BATCH_LEN: usize = 65_000;
-/// Packets in one call: UDP_MAX_SEGMENTS of Linux before 6.9.
+/// Maximum packets in one call: UDP_MAX_SEGMENTS of Linux before 6.9.
 const BATCH_PACKETS: u16 = 64;
-/// Free buffers that are kept for the next sender.
+/// Maximum free buffers kept for reuse.
 const FREE_BUFFERS: usize = 8;
 
-/// Buffers of senders that have sent everything.
+/// Free buffers, for senders that have something to send.
 #[derive(Default)]
 pub(super) struct Buffers(Mutex<Vec<Vec<u8>>>);
 
@@ -48,25 +48,26 @@ impl Buffers {
     }
 }
 
-/// Sends the packets of one queue pair. They collect until [`Sender::flush`].
+/// Sends the packets of one queue pair, in batches until [`Sender::flush`].
 pub(crate) struct Sender {
     port: Arc<Port>,
     num: u32,
+    local: IpAddr,
     family: Family,
     route: Route,
     flow: Option<Flow>,
-    /// The packets with their ICRC; `None`: there are none.
+    /// Unsent packets with their ICRCs.
     batch: Option<Vec<u8>>,
-    /// Bytes of the first packet.
+    /// Length of the first packet in bytes.
     packet_len: usize,
     count: u16,
-    /// Bytes of the batch that have left already, as packets of their own.
+    /// Bytes of the batch that were already sent, as single packets.
     sent: usize,
-    /// The last packet is shorter, so it is the last one of the batch.
+    /// The last packet is shorter, so none can follow in this batch.
     is_full: bool,
-    /// The socket takes nothing; [`super::Endpoint::writable`] follows.
+    /// The socket is not writable; a call of [`super::Endpoint::writable`] follows.
     is_blocked: bool,
-    /// Batches leave in one call.
+    /// Batches are sent with UDP_SEGMENT.
     pub(super) segments: bool,
 }
 
@@ -95,6 +96,7 @@ impl Sender {
         Self {
             port,
             num,
+            local,
             family: Family::of(local),
             route: Route { source: Some(local), to, traffic_class, hop_limit },
             flow,
@@ -108,9 +110,10 @@ impl Sender {
         }
     }
 
-    /// Adds a packet, from the BTH to the pad; packets that do not fit with it into one call leave first.
-    /// False: the socket takes nothing now, and the packet was not added; [`super::Endpoint::writable`] is
-    /// called when it does. A packet that the kernel refuses for another reason is lost, as in the network.
+    /// Adds a packet, from the BTH to the pad, to the batch; sends the batch first if the packet does not
+    /// fit. False: the socket is not writable, and the packet was not added; a call of
+    /// [`super::Endpoint::writable`] follows. A packet that the kernel rejects for another reason is lost, as
+    /// if the network had dropped it.
     pub(crate) fn push(&mut self, packet: &[u8]) -> bool {
         let len = packet.len() + ICRC_LEN;
         if self.is_blocked || !self.has_room(len) {
@@ -156,8 +159,8 @@ impl Sender {
         })
     }
 
-    /// Sends what was added. What the socket does not take stays; [`super::Endpoint::writable`] is called
-    /// when it does, and calls this again or [`Sender::push`].
+    /// Sends the batch. If the socket is not writable, the rest is kept until [`super::Endpoint::writable`],
+    /// which calls this again or [`Sender::push`].
     pub(crate) fn flush(&mut self) {
         self.is_blocked = false;
         let Some(mut batch) = self.batch.take() else { return };
@@ -171,7 +174,7 @@ impl Sender {
         }
     }
 
-    /// EAGAIN: the rest of the batch, from `sent` on, was not taken.
+    /// EAGAIN: the rest of the batch, from `sent` on, was not sent.
     fn send(&mut self, batch: &mut [u8]) -> Result<(), Errno> {
         let port = self.port.clone();
         let Some(socket) = port.sockets.get(self.family) else {
@@ -183,8 +186,8 @@ impl Sender {
             match sys::send_datagram(socket, &self.route, &[IoSlice::new(batch)], segment) {
                 Ok(()) => return Ok(()),
                 Err(libc::EAGAIN) => return Err(libc::EAGAIN),
-                // The route or the kernel cannot divide a datagram; or the packets are too long, and each is
-                // refused for that below.
+                // The route or the kernel does not support segmentation; or the packets are too long, then
+                // each of them is rejected below.
                 Err(libc::EINVAL | libc::EIO | libc::ENOPROTOOPT | libc::EOPNOTSUPP) => self.segments = false,
                 Err(e) => {
                     self.lose(e, u64::from(self.count));
@@ -196,7 +199,7 @@ impl Sender {
             let len = rest.len().min(self.packet_len);
             let packet = &mut rest[..len];
             if let Some(flow) = &self.flow {
-                // It had the identification of its place in the batch.
+                // Its ICRC was computed for its identification in the batch.
                 let (bytes, sum) = packet.split_at_mut(len - ICRC_LEN);
                 sum.copy_from_slice(&icrc::icrc(flow, 0, &[bytes]));
             }
@@ -210,7 +213,7 @@ impl Sender {
         Ok(())
     }
 
-    /// The kernel has refused packets: that is a loss as any other, and the queue pair repeats them.
+    /// The kernel has rejected packets. The queue pair retransmits them as after any other loss.
     #[cold]
     fn lose(&self, e: Errno, packets: u64) {
         static LOGGED: AtomicBool = AtomicBool::new(false);
@@ -226,11 +229,11 @@ impl Sender {
             _ => "",
         };
         log::warn!(
-            "RoCE: queue pair {:#x} cannot send to {} from {:?}: {}{remedy}. the packet will be retransmitted; \
+            "RoCE: queue pair {:#x} cannot send to {} from {}: {}{remedy}. The packet will be retransmitted; \
              further failures are not logged",
             self.num,
             self.route.to.ip(),
-            self.route.source,
+            self.local,
             std::io::Error::from_raw_os_error(e)
         );
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The slot of a process: the highest byte of its queue pair numbers.
 //!
-//! A process has a slot while it holds the UDP port of that slot at 127.0.0.1, which one socket alone can
-//! bind, and which is where other processes forward packets to. The kernel frees it when the process ends in
-//! whatever way. Another user may hold such a port, as may an unrelated program: that slot is skipped.
+//! A process claims a slot by binding the slot's UDP port at 127.0.0.1, which only one socket can bind. Other
+//! processes forward packets to that port. The kernel closes it when the process ends, for whatever reason. A
+//! slot whose port another user or an unrelated program has bound is skipped.
 #![forbid(unsafe_code)]
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,10 +12,11 @@ use crate::limits::SLOT_BUFFER_LEN;
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
 
-/// Slots are 1 to this; 0 has queue pairs 0 and 1 and the queries, 255 the multicast queue pair.
+/// Slots are numbered from 1 to this. Slot 0 has queue pairs 0 and 1 and the queries, slot 255 the multicast
+/// queue pair number.
 pub(super) const MAX_SLOT: u8 = 254;
-/// The UDP port of slot 0. The ports behind it are below those that the kernel gives out by default, so a
-/// client of another protocol seldom has one.
+/// The UDP port of slot 0. All slot ports are below the default range of ephemeral ports, so that clients of
+/// other protocols rarely occupy one.
 const BASE_PORT: u16 = 24_700;
 
 /// The loopback address of a slot.
@@ -23,7 +24,7 @@ pub(super) fn address(slot: u8) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, BASE_PORT + u16::from(slot)).into()
 }
 
-/// The slot whose loopback address this is.
+/// The slot with this loopback address.
 pub(super) fn at(address: SocketAddr) -> Option<u8> {
     let slot = u8::try_from(address.port().checked_sub(BASE_PORT)?).ok()?;
     ((1..=MAX_SLOT).contains(&slot) && self::address(slot) == address).then_some(slot)
@@ -37,8 +38,8 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Claims a free slot, beginning at a random one: a peer takes a queue pair number that it has seen
-    /// recently for a stale connection. EAGAIN: there is none.
+    /// Claims a free slot, starting at a random one: to a peer, a queue pair number that it has seen recently
+    /// indicates a stale connection. EAGAIN: no slot is free.
     pub(super) fn claim() -> Result<Self, Errno> {
         let mut random = [0];
         getrandom::fill(&mut random).map_err(|_| libc::EIO)?;
@@ -52,7 +53,7 @@ impl Slot {
             match bind(slot) {
                 Ok(socket) => return Ok(Self { number: slot, socket, user: sys::effective_user() }),
                 Err(libc::EADDRINUSE) => {}
-                // EACCES, EPERM: a policy of the host reserves this one.
+                // EACCES, EPERM: a policy of the host forbids this port.
                 Err(e @ (libc::EACCES | libc::EPERM)) => other = Some(e),
                 Err(e) => {
                     log::error!(
@@ -91,8 +92,8 @@ impl Slot {
 fn bind(slot: u8) -> Result<Socket, Errno> {
     let socket = Socket::noted(|| sys::datagram_socket(libc::AF_INET))?;
     sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, SLOT_BUFFER_LEN);
-    // The loopback interface of a network namespace may be down: then no process forwards, but slots are
-    // claimed all the same.
+    // The loopback interface of a network namespace may be down: slots can be claimed nevertheless, but
+    // packets cannot be forwarded.
     sys::set_option(&socket, libc::IPPROTO_IP, libc::IP_FREEBIND, 1);
     sys::bind_datagrams(&socket, &address(slot))?;
     Ok(socket)

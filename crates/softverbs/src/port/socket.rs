@@ -20,15 +20,15 @@ use crate::socket::Socket;
 use crate::sys::{self, Epoll, Errno};
 use transport::roce::wire::UDP_PORT;
 
-/// Bytes asked for as the socket buffers of the port, which all queue pairs of the process share. The kernel
-/// gives no more than net.core.rmem_max and wmem_max.
+/// Requested size in bytes of the socket buffers, which all queue pairs of the process share. The kernel
+/// limits it to net.core.rmem_max and wmem_max.
 const BUFFER_LEN: i32 = 8 << 20;
 /// Receive packets over IPv6 without a UDP checksum, as adapters and rxe send them (linux/udp.h).
 const UDP_NO_CHECK6_RX: i32 = 102;
 const IN: u32 = libc::EPOLLIN as u32;
 const IN_AND_OUT: u32 = (libc::EPOLLIN | libc::EPOLLOUT) as u32;
 
-/// The version of IP of a socket at the port, and of the group that it belongs to.
+/// The IP version of a socket, and of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     V4,
@@ -51,15 +51,15 @@ impl Family {
     }
 }
 
-/// The token of the slot's socket in the set.
+/// The token of the slot's socket in the epoll set.
 pub(super) const SLOT_TOKEN: u64 = 2;
 
-/// A socket at the port, and who waits until it takes packets.
+/// A socket bound to the port, and the queue pairs that wait until it is writable.
 struct Bound {
     socket: Socket,
     /// Queue pair numbers.
     waiting: Mutex<Vec<u32>>,
-    /// Whether there are any; changed under the lock, readable without it.
+    /// Whether any queue pair waits. Changed with the lock held, read without it.
     is_awaited: AtomicBool,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Sockets {
     v4: Bound,
     /// `None` on a host without IPv6.
     v6: Option<Bound>,
-    /// All of them and the socket of the slot, level-triggered; the token is the index of the family, or
+    /// Epoll set of these sockets and the slot's, level-triggered. The token is the index of the family, or
     /// [`SLOT_TOKEN`].
     pub(super) set: Epoll,
 }
@@ -113,7 +113,7 @@ impl Sockets {
         self.bound(family).map(|bound| &bound.socket)
     }
 
-    /// Has [`super::Endpoint::writable`] called for a queue pair when the socket takes packets.
+    /// Requests a call of [`super::Endpoint::writable`] for a queue pair when the socket is writable.
     pub(super) fn await_writable(&self, family: Family, num: u32) {
         let Some(bound) = self.bound(family) else { return };
         let mut waiting = lock(&bound.waiting);
@@ -121,17 +121,17 @@ impl Sockets {
             waiting.push(num);
         }
         bound.is_awaited.store(true, Ordering::Relaxed);
-        // It is in the set, and the kernel needs no memory to change it. The events are level-triggered, so
-        // room that there is by now is reported, too.
+        // Modifying a member of the set does not fail: it allocates nothing. The events are level-triggered:
+        // a socket that is already writable is reported, too.
         let _ = self.set.modify(bound.socket.as_raw_fd(), IN_AND_OUT, family as u64);
     }
 
-    /// Whether a queue pair waits until the socket takes packets.
+    /// Whether a queue pair waits until the socket is writable.
     pub(super) fn is_awaited(&self, family: Family) -> bool {
         self.bound(family).is_some_and(|bound| bound.is_awaited.load(Ordering::Relaxed))
     }
 
-    /// The socket takes packets: who waited for that.
+    /// The socket is writable: returns the queue pairs that waited, and stops waiting.
     pub(super) fn stop_waiting(&self, family: Family) -> Vec<u32> {
         let Some(bound) = self.bound(family) else { return Vec::new() };
         let mut waiting = lock(&bound.waiting);
@@ -147,7 +147,7 @@ fn bind(family: Family) -> Result<Bound, Errno> {
         Family::V6 => (libc::AF_INET6, Ipv6Addr::UNSPECIFIED.into()),
     };
     let socket = Socket::noted(|| sys::datagram_socket(domain))?;
-    // What neither the protocol nor its speed can do without on any kernel is required, the rest is a wish.
+    // Required: options that every supported kernel has and the protocol needs. The others are optional.
     sys::require_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
     match family {
         Family::V4 => {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The program that chooses the socket of a packet: classic BPF, as a value.
+//! The classic BPF filter that selects the socket of a packet, as a value.
 //!
-//! It sees the UDP payload. The destination queue pair number is in the bytes from [`QPN_AT`] on; its first
-//! byte is the slot. A slot that is in the table has the position of its process; any other one a position
-//! that no socket has, for which the kernel chooses a socket by a hash of the addresses. Slot 0 has the
-//! queries: the second byte is a position, the third one 0.
+//! Its input is the UDP payload, which has the destination queue pair number at offset [`QPN_AT`]; the first
+//! byte of the number is the slot. The filter returns the position of the slot's process. For a slot that is
+//! not in the table it returns a position that no socket has, and the kernel selects a socket by a hash of
+//! the addresses. In a query the slot is 0, the second byte is a position, and the third is 0.
 #![forbid(unsafe_code)]
 
-/// Where a packet has the destination queue pair number.
+/// Offset of the destination queue pair number in a packet.
 pub(super) const QPN_AT: usize = 5;
 /// A position that no socket has.
 const NONE: u32 = 0xffff;
 
-// What linux/bpf_common.h calls them.
+// Opcodes, with their names in linux/bpf_common.h.
 const LOAD_BYTE: u16 = 0x30; // BPF_LD | BPF_B | BPF_ABS
 const JUMP: u16 = 0x05; // BPF_JMP | BPF_JA
 const JUMP_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
@@ -24,11 +24,11 @@ const fn op(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code, jt, jf, k }
 }
 
-/// The program for a table from slot to position, which has each slot once.
-pub(super) fn program(table: &[(u8, u8)]) -> Vec<libc::sock_filter> {
+/// The filter for a table from slot to position, in which each slot is unique.
+pub(super) fn filter(table: &[(u8, u8)]) -> Vec<libc::sock_filter> {
     let mut table = table.to_vec();
     table.sort_unstable();
-    let mut program = vec![
+    let mut filter = vec![
         op(LOAD_BYTE, 0, 0, QPN_AT as u32),
         op(JUMP_EQUAL, 0, 5, 0),
         // Slot 0.
@@ -38,11 +38,11 @@ pub(super) fn program(table: &[(u8, u8)]) -> Vec<libc::sock_filter> {
         op(RETURN_A, 0, 0, 0),
         op(RETURN, 0, 0, NONE),
     ];
-    program.extend(search(&table));
-    program
+    filter.extend(search(&table));
+    filter
 }
 
-/// Binary search for the slot in the accumulator.
+/// A binary search for the slot in the accumulator.
 fn search(table: &[(u8, u8)]) -> Vec<libc::sock_filter> {
     match table {
         [] => vec![op(RETURN, 0, 0, NONE)],
@@ -54,14 +54,14 @@ fn search(table: &[(u8, u8)]) -> Vec<libc::sock_filter> {
         _ => {
             let (low, high) = table.split_at(table.len() / 2);
             let (first_high, low, high) = (u32::from(high[0].0), search(low), search(high));
-            let mut program = match u8::try_from(low.len()) {
+            let mut filter = match u8::try_from(low.len()) {
                 Ok(len) => vec![op(JUMP_AT_LEAST, len, 0, first_high)],
-                // A conditional jump has 8 bits.
+                // The offset of a conditional jump has 8 bits.
                 Err(_) => vec![op(JUMP_AT_LEAST, 0, 1, first_high), op(JUMP, 0, 0, low.len() as u32)],
             };
-            program.extend(low);
-            program.extend(high);
-            program
+            filter.extend(low);
+            filter.extend(high);
+            filter
         }
     }
 }
@@ -70,11 +70,11 @@ fn search(table: &[(u8, u8)]) -> Vec<libc::sock_filter> {
 mod tests {
     use super::*;
 
-    /// What the kernel would return for a packet.
-    fn run(program: &[libc::sock_filter], packet: &[u8]) -> u32 {
+    /// Runs the filter on a packet, as the kernel does.
+    fn run(filter: &[libc::sock_filter], packet: &[u8]) -> u32 {
         let (mut at, mut accumulator) = (0, 0u32);
         loop {
-            let libc::sock_filter { code, jt, jf, k } = program[at];
+            let libc::sock_filter { code, jt, jf, k } = filter[at];
             at += 1;
             let mut branch = |condition: bool| at += usize::from(if condition { jt } else { jf });
             match code {
@@ -105,14 +105,14 @@ mod tests {
             let mut slots: Vec<u8> = (1..=254).collect();
             random.shuffle(&mut slots);
             let table: Vec<_> = slots[..count].iter().copied().zip(0..).collect();
-            let program = program(&table);
-            assert!(program.len() <= 4096, "the limit of the kernel (BPF_MAXINSNS)");
+            let filter = filter(&table);
+            assert!(filter.len() <= 4096, "the limit of the kernel (BPF_MAXINSNS)");
             for slot in 1..=255u8 {
                 let position = table.iter().find(|(of, _)| *of == slot).map(|(_, position)| *position);
                 let low = random.u32(..1 << 16);
                 let expected = position.map_or(NONE, u32::from);
                 assert_eq!(
-                    run(&program, &packet(u32::from(slot) << 16 | low)),
+                    run(&filter, &packet(u32::from(slot) << 16 | low)),
                     expected,
                     "{slot} of {table:?}"
                 );
@@ -122,12 +122,12 @@ mod tests {
 
     #[test]
     fn a_query_goes_to_its_position_and_management_to_none() {
-        let program = program(&[(9, 3), (200, 1)]);
+        let filter = filter(&[(9, 3), (200, 1)]);
         for position in 0..=255 {
-            assert_eq!(run(&program, &packet(position << 8)), position);
+            assert_eq!(run(&filter, &packet(position << 8)), position);
         }
-        assert_eq!(run(&program, &packet(1)), NONE);
-        assert_eq!(run(&program, &packet(0x0307)), NONE);
-        assert_eq!(run(&program, &[0; 5]), 0, "too short: the kernel ends the program");
+        assert_eq!(run(&filter, &packet(1)), NONE);
+        assert_eq!(run(&filter, &packet(0x0307)), NONE);
+        assert_eq!(run(&filter, &[0; 5]), 0, "too short: the kernel ends the filter");
     }
 }

@@ -22,13 +22,13 @@ struct Entry {
 pub(super) struct Table {
     /// By queue pair number.
     entries: Mutex<HashMap<u32, Entry>>,
-    /// The number of entries of each [`Family`], readable without the lock.
+    /// The number of entries of each [`Family`], read without the lock.
     counts: [AtomicU32; 2],
 }
 
 impl Table {
     pub(super) fn add(&self, num: u32, local: IpAddr, peer: IpAddr, endpoint: Weak<dyn Endpoint>) {
-        // An entry replaced here frees memory only: an endpoint is not dropped with its weak reference.
+        // Dropping the replaced entry only frees memory: its reference to the endpoint is weak.
         let mut entries = lock(&self.entries);
         let old = entries.insert(num, Entry { local, peer, endpoint });
         self.count(local).fetch_add(1, Ordering::Relaxed);
@@ -49,14 +49,14 @@ impl Table {
         &self.counts[Family::of(local) as usize]
     }
 
-    /// Under the lock of the entries.
+    /// The caller holds the lock of the entries.
     fn forget(&self, old: Option<&Entry>) {
         if let Some(old) = old {
             self.count(old.local).fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// The family of all entries, if they have the same one.
+    /// The common family of all entries, if there is one.
     pub(super) fn only_family(&self) -> Option<Family> {
         let [v4, v6] = self.counts.each_ref().map(|count| count.load(Ordering::Relaxed) > 0);
         match (v4, v6) {
@@ -66,7 +66,7 @@ impl Table {
         }
     }
 
-    /// The endpoint of a packet for `num` with these addresses.
+    /// The endpoint for packets to `num` with these addresses.
     pub(super) fn receiver(
         &self,
         num: u32,

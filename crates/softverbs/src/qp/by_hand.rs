@@ -15,7 +15,7 @@ use crate::sys::Errno;
 use transport::roce::rc::{Rc, ReceiveTerms, SendTerms};
 use transport::step::reason;
 
-/// Attributes of a connected queue pair that change; `None`: as before.
+/// Changed attributes of a connected queue pair; `None`: unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
     /// `qp_access_flags`.
@@ -64,7 +64,7 @@ impl Qp {
         Ok(())
     }
 
-    /// RTS to SQD and back: in SQD no request is begun. EINVAL in another state.
+    /// RTS to SQD and back: in SQD no new request is started. EINVAL in another state.
     pub(crate) fn drain(&self, on: bool) -> Result<(), Errno> {
         {
             let mut session = lock(&self.session);
@@ -87,11 +87,11 @@ impl Qp {
         Ok(())
     }
 
-    /// Any state to RESET: what is outstanding is dropped without completions, and completions that the
-    /// program has not polled are dropped, too. ENOMEM: the state is as before.
+    /// Any state to RESET: drops outstanding requests without completions, and completions that the program
+    /// has not polled. ENOMEM: the state is unchanged.
     pub(crate) fn reset(&self) -> Result<(), Errno> {
         self.drop_outstanding()?;
-        // Nothing adds completions any more. Other queue pairs get the room, so no lock is held here.
+        // No more completions are added. Other queue pairs may use the space and run, so no lock is held.
         self.send_cq.discard();
         self.recv_cq.discard();
         Ok(())
@@ -105,7 +105,7 @@ impl Qp {
         roce.link = None;
         session.timer = None;
         self.state.reset();
-        // The holder of the session is the one that takes from the rings.
+        // Only the holder of the session removes entries from the rings.
         let mut dropped = outstanding as u64;
         while self.sends.take().is_some() {
             dropped += 1;
@@ -118,7 +118,7 @@ impl Qp {
     }
 }
 
-/// What receives the packets of one link of a queue pair, from RTR to RESET.
+/// The endpoint of a queue pair for one link, from RTR to RESET.
 struct Inlet {
     qp: Weak<Qp>,
     port: Arc<Port>,

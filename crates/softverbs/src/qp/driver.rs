@@ -154,7 +154,8 @@ impl Qp {
         let (stepped, deadline) = match transport {
             Transport::Iwarp(iwarp) => self.step_linked(iwarp, world, why, budget),
             Transport::Roce(roce) => {
-                // In another state the request to disconnect came before RESET: another thread was the driver.
+                // In any other state the request to disconnect is older than the last RESET: another thread
+                // was driving the connection then.
                 let stale = if self.state.get() == State::Err { 0 } else { reason::DISCONNECT };
                 let why = why & !stale;
                 let stepped = self.step_linked(roce, world, why, budget);

@@ -30,11 +30,11 @@ pub(crate) fn bind_datagrams(fd: &OwnedFd, to: &SocketAddr) -> Result<(), Errno>
     check(unsafe { libc::bind(fd.as_raw_fd(), name.as_ptr(), name.len()) }).map(drop)
 }
 
-/// Attaches a program that chooses the socket of the reuseport group to which this one belongs. It replaces
-/// the one before.
-pub(crate) fn attach_steering(fd: &OwnedFd, program: &[libc::sock_filter]) -> Result<(), Errno> {
-    let len = u16::try_from(program.len()).map_err(|_| libc::EINVAL)?;
-    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
+/// Attaches a filter that selects the socket in the reuseport group of this socket. It replaces an earlier
+/// filter.
+pub(crate) fn attach_steering(fd: &OwnedFd, filter: &[libc::sock_filter]) -> Result<(), Errno> {
+    let len = u16::try_from(filter.len()).map_err(|_| libc::EINVAL)?;
+    let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() };
     let size = size_of_val(&program) as libc::socklen_t;
     let option = libc::SO_ATTACH_REUSEPORT_CBPF;
     // SAFETY: the option takes a sock_fprog, whose filter points to `len` instructions; the kernel only reads

@@ -46,7 +46,7 @@ pub(super) fn many() {
     }
     assert_eq!(members.len(), 64);
     exchange(&mut members, 1);
-    // By now the program knows all.
+    // By now the filter has all positions.
     let before: u32 = members.iter_mut().map(|member| member.report().forwarded).sum();
     exchange(&mut members, 2);
     let after: u32 = members.iter_mut().map(|member| member.report().forwarded).sum();

@@ -129,7 +129,7 @@ impl Member {
         assert_eq!(self.answer(), []);
     }
 
-    /// Where the program finds it.
+    /// Its position in the filter.
     pub(super) fn position(&mut self) -> u32 {
         writeln!(self.commands, "position").unwrap();
         self.answer()[0]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The port with real sockets and processes.
 //!
-//! A test runs its body, a *world*, in a new process with a network namespace of its own; the world starts
-//! *members*, which are processes with a queue pair number each and obey commands. All of them are this test
-//! binary with another test of `process.rs`, which is ignored otherwise.
+//! A test runs its body, a *world*, in a new process in a new network namespace. The world starts *members*:
+//! processes with one queue pair number each, which carry out commands. World and members are this test
+//! binary with another test, which is ignored otherwise.
 
 mod endpoint;
 mod group;
@@ -17,7 +17,7 @@ mod users;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Says which world the process is.
+/// The world of the process.
 const WORLD: &str = "SOFTVERBS_TEST_WORLD";
 /// The variable that repeats a run with its seed.
 const SEED: &str = "SEED";
@@ -28,7 +28,7 @@ fn this_binary(test: &str) -> Vec<String> {
     [&binary, "--exact", &test, "--ignored", "--nocapture", "--test-threads=1"].map(str::to_owned).to_vec()
 }
 
-/// Runs a world in a network namespace of its own; false if the host does not permit it.
+/// Runs a world in a new network namespace; skips it if the host does not permit that.
 fn in_namespace(world: &str) {
     let begin = ["-n", "-rn"].into_iter().find(|flags| {
         let tried = Command::new("unshare").args([flags, "ip", "link", "set", "lo", "up"]).output();

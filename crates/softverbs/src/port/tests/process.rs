@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The processes that tests start: members, and strangers, which do not follow the rules.
+//! The processes that tests start: members, and strangers, which violate the protocol.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -112,12 +112,12 @@ fn member() {
             }
             "scramble" => {
                 let table: Vec<_> = (1..=254).zip((0..5).cycle().skip(sent as usize)).collect();
-                port.attach_program(Family::of(address), &table);
+                port.attach_filter(Family::of(address), &table);
                 println!("@");
             }
             "steer" => {
                 let table: Vec<_> = (1..=254).map(|slot| (slot, numbers[0] as u8)).collect();
-                port.attach_program(Family::of(address), &table);
+                port.attach_filter(Family::of(address), &table);
                 println!("@");
             }
             "poll" => {
@@ -147,7 +147,7 @@ fn member() {
     }
 }
 
-/// A process that does not follow the rules.
+/// A process that violates the protocol.
 #[test]
 #[ignore = "started by other tests"]
 fn stranger() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Packets that the program of [`super::super::steer`] delivers to another process.
+//! Packets that the filter delivers to another process.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::member::{Member, exchange, start};
 use crate::port::socket::Family;
 
 #[test]
-fn packets_arrive_whatever_the_program_says() {
+fn packets_arrive_whatever_the_filter_returns() {
     in_namespace("broken");
 }
 

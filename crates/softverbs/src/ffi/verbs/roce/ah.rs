@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Address handles: the address of a peer to which datagrams can be sent.
+//! Address handles: destinations of datagrams.
 
 use rdma_sys::{ibv_ah, ibv_ah_attr, ibv_grh, ibv_pd, ibv_wc, ibv_wc_flags};
 use std::io;
@@ -17,10 +17,10 @@ use crate::ffi::verbs::{PORT, interfaces};
 use crate::link::Route;
 use crate::sys::Errno;
 
-/// Where datagrams with the address handle go.
+/// An address handle and the route of its datagrams.
 pub(super) type AhObject = Object<ibv_ah, Route>;
 
-/// The hop limit of Linux, for a program that gives none.
+/// The default hop limit of Linux, used if the program specifies none.
 const HOP_LIMIT: u8 = 64;
 
 fn log<T>(call: &str, result: Result<T, Refusal>) -> Result<T, Errno> {
@@ -32,7 +32,7 @@ fn log<T>(call: &str, result: Result<T, Refusal>) -> Result<T, Errno> {
 
 /// Creates an address handle; also to an address of this host.
 ///
-/// EINVAL: no global route, an index without a GID, or a GID that is no address.
+/// EINVAL: not a global route, an empty entry of the GID table, or a GID that is not an address.
 ///
 /// # Safety
 ///
@@ -68,10 +68,10 @@ pub(super) unsafe fn destroy(ah: *mut ibv_ah) {
     }
 }
 
-/// The attributes of an address handle to the sender of the datagram that `wc` and the 40 bytes before its
-/// data, `grh`, describe. `find`: the index of an address in the GID table.
+/// The attributes of an address handle for the sender of a datagram, from its completion `wc` and the 40
+/// bytes before its data, `grh`. `find`: the index of an address in the GID table.
 ///
-/// EINVAL: the datagram has no GRH, or the address that it was sent to is not in the GID table any more.
+/// EINVAL: the completion has no IBV_WC_GRH, or the destination is no longer in the GID table.
 pub(super) fn sender(
     wc: &ibv_wc,
     grh: &ibv_grh,
@@ -107,7 +107,7 @@ pub(super) fn sender(
     Ok(attr)
 }
 
-/// What an address handle takes from the IP header of a datagram.
+/// The fields of an IP header that an address handle needs.
 #[derive(Debug, PartialEq, Eq)]
 struct Header {
     from: IpAddr,
@@ -117,7 +117,7 @@ struct Header {
 }
 
 impl Header {
-    /// An IPv4 header is in the last 20 bytes, and its checksum is right; an IPv6 header is all 40 bytes.
+    /// An IPv4 header is the last 20 bytes and has a correct checksum; an IPv6 header is all 40 bytes.
     fn parse(grh: &[u8; 40]) -> Self {
         let ipv4 = &grh[20..];
         let is_ipv4 = ipv4[0] == 0x45 && has_checksum(ipv4);
@@ -141,15 +141,15 @@ impl Header {
     }
 }
 
-/// Whether the checksum of an IPv4 header is right.
+/// Whether the checksum of an IPv4 header is correct.
 fn has_checksum(header: &[u8]) -> bool {
     let words = header.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
     let sum: u32 = words.sum();
     (sum >> 16) + (sum & 0xffff) == 0xffff
 }
 
-/// The hardware address that packets to the destination are sent to: that of the interface for an address of
-/// this host, else that of the neighbour, which is the peer or the next router.
+/// The MAC address for packets to the destination: that of the interface for an address of this host,
+/// otherwise that of the neighbour, which is the peer or the next router.
 ///
 /// EINVAL as for [`create`]; EHOSTUNREACH: no neighbour answers; the error of the route.
 pub(super) fn resolve(attr: &ibv_ah_attr, network: &impl Network) -> Result<[u8; 6], Errno> {

@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The GID table of a RoCE port: a fixed number of entries, one for each address of the host, which keep
-//! their index while the process runs.
+//! The GID table of a RoCE port: one entry for each address of the host, with a fixed index.
 //!
-//! Programs exchange an index once and use it later, so an address that goes away leaves a hole, and has its
-//! index again when it returns. The first addresses are in the order of the host, loopback last, so that a
-//! program that takes entry 0 takes an address that others reach, if there is one.
+//! Programs store an index and use it later. So an address that is removed leaves an empty entry, and gets
+//! its index back when it is added again. Initially loopback is last, so that entry 0, which many programs
+//! use, is an address that other hosts can reach, if there is one.
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use crate::ffi::verbs::interfaces::Address;
 
-/// Entries of the table. Adapters have 16 to 256; programs look at each.
+/// Length of the table. Adapters have 16 to 256 entries; programs query each of them.
 pub(crate) const LEN: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     ip: IpAddr,
     interface: u32,
-    is_there: bool,
+    is_present: bool,
 }
 
 /// The table.
@@ -28,24 +27,24 @@ pub(crate) struct GidTable {
 }
 
 impl GidTable {
-    /// Takes over the addresses that the host has now.
+    /// Updates the table with the current addresses of the host.
     pub(super) fn update(&mut self, now: &[Address]) {
         for slot in &mut self.slots {
-            slot.is_there = false;
+            slot.is_present = false;
         }
         let mut new = Vec::new();
         for address in now {
             match self.slots.iter_mut().find(|s| s.ip == address.ip && s.interface == address.interface) {
-                Some(slot) => slot.is_there = true,
+                Some(slot) => slot.is_present = true,
                 None => new.push(*address),
             }
         }
         for Address { ip, interface, .. } in new {
-            let slot = Slot { ip, interface, is_there: true };
-            // An address that has moved to another interface, for example because that was made again.
-            let moved = self.slots.iter().position(|s| !s.is_there && s.ip == ip);
+            let slot = Slot { ip, interface, is_present: true };
+            // The address has moved to another interface, for example to one that was recreated.
+            let moved = self.slots.iter().position(|s| !s.is_present && s.ip == ip);
             let full = self.slots.len() >= LEN;
-            let reused = moved.or_else(|| self.slots.iter().position(|s| full && !s.is_there));
+            let reused = moved.or_else(|| self.slots.iter().position(|s| full && !s.is_present));
             match reused.and_then(|at| self.slots.get_mut(at)) {
                 Some(hole) => *hole = slot,
                 None if full => log::warn!("the GID table has {LEN} entries, and none for {ip}"),
@@ -54,14 +53,14 @@ impl GidTable {
         }
     }
 
-    /// The address with this index and the index of its interface; `None` in a hole.
+    /// The address with this index and the index of its interface; `None`: the entry is empty.
     pub(super) fn get(&self, index: usize) -> Option<(IpAddr, u32)> {
-        self.slots.get(index).filter(|slot| slot.is_there).map(|slot| (slot.ip, slot.interface))
+        self.slots.get(index).filter(|slot| slot.is_present).map(|slot| (slot.ip, slot.interface))
     }
 
     /// The index of an address.
     pub(super) fn find(&self, ip: IpAddr) -> Option<usize> {
-        self.slots.iter().position(|slot| slot.is_there && slot.ip == ip)
+        self.slots.iter().position(|slot| slot.is_present && slot.ip == ip)
     }
 }
 
@@ -73,7 +72,7 @@ pub(crate) fn gid_of(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The address that a GID stands for; `None` if it is none that packets to one host can have.
+/// The address of a GID; `None`: it is not a unicast address.
 pub(crate) fn ip_of(gid: [u8; 16]) -> Option<IpAddr> {
     let ip = Ipv6Addr::from(gid).to_canonical();
     let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());

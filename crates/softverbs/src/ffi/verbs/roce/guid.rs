@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The GUID of a RoCE device: random, and the same in all processes of a network namespace until the host is
-//! started again.
+//! The GUID of a RoCE device: random, and equal in all processes of a network namespace until reboot.
 //!
-//! Connection managers tell peers apart by GUID and queue pair number: a peer that finds the GUID of another
-//! host takes a new connection for a stale one. So it is not a constant, as on iWARP.
+//! Connection managers identify a remote queue pair by GUID and number. If two hosts had the same GUID, a
+//! peer could mistake a new connection for a stale one, so the GUID is not a constant as on iWARP.
 #![forbid(unsafe_code)]
 
 use once_cell::race::OnceBox;
@@ -17,7 +16,7 @@ pub(super) fn guid() -> u64 {
     *GUID.get_or_init(|| Box::new(compute()))
 }
 
-/// A child that enters another network namespace keeps the GUID of its parent, as it keeps the context.
+/// A process that enters another network namespace keeps its GUID, as it keeps the device context.
 fn compute() -> u64 {
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id").ok();
     let namespace = std::fs::metadata("/proc/self/ns/net").ok();
@@ -26,7 +25,7 @@ fn compute() -> u64 {
         _ => {
             log::warn!("/proc is missing, so the GUID of soft0 is that of this process alone");
             let mut random = [0; 16];
-            // Without random bytes there are no keys of memory regions, and so no connections, either.
+            // An error has no effect here: without random bytes no memory can be registered.
             let _ = getrandom::fill(&mut random);
             from(&random, 0, u64::from(std::process::id()))
         }

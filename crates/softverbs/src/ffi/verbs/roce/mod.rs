@@ -2,10 +2,11 @@
 //! The device as a RoCE device: programs connect its queue pairs by hand.
 //!
 //! ```text
-//! transitions   which transition has which attributes
-//! modify        what was set, and what follows for the connection
-//! path          the route to a peer: MTU, hop limit
-//! gid_table     addresses and their indices
+//! transitions   the transitions of a queue pair, with their required and optional attributes
+//! modify        ibv_modify_qp: attributes, and the calls of the connection
+//! path          MTU and hop limit of the route to a peer
+//! neighbour     MAC addresses
+//! gid_table     the GID table
 //! guid          the GUID of the device
 //! ah            address handles
 //! ```
@@ -49,8 +50,8 @@ use transitions::Kind;
 /// The remedy for a program that needs another type of queue pairs.
 const REMEDY: &str = "as a RoCE device soft0 offers reliable connections (IBV_QPT_RC) that the program connects with ibv_modify_qp; \
                       use the program's option for RC, for example -c RC of perftest";
-/// The local ACK delay that the device reports, 4.096 us * 2^15: a peer that shares its processor may be late
-/// by so much.
+/// The local ACK delay that the device reports: 4.096 us * 2^15, as a process may have to wait for a
+/// processor before it acknowledges.
 const ACK_DELAY: u8 = 15;
 
 pub(super) struct Roce;
@@ -72,7 +73,7 @@ impl Transport for Roce {
     fn complete_port(&self, attr: &mut ibv_port_attr) {
         attr.active_mtu = ibv_mtu::Type::from(active_mtu().code());
         attr.port_cap_flags |= ibv_port_cap_flags::IBV_PORT_IP_BASED_GIDS.0;
-        // there are only global routes
+        // All routes are global.
         attr.flags |= ib_uverbs_query_port_flags::IB_UVERBS_QPF_GRH_REQUIRED.0 as u8;
     }
 
@@ -108,11 +109,10 @@ impl Transport for Roce {
         port::release_number(num);
     }
 
-    /// Carries out a transition with the attributes that it requires and permits, or changes attributes
-    /// within a state. EINVAL: another attribute, one that is missing or out of range, a GID that is no
-    /// address, or a path MTU that the route does not permit; a message of level warn says which.
-    /// EOPNOTSUPP: automatic path migration, or a change in SQD that a connection does not permit. Else the
-    /// error of the route.
+    /// Carries out a transition, or changes attributes within a state. EINVAL: an attribute is missing, not
+    /// permitted or out of range, a GID is not an address, or the path MTU exceeds that of the route; a
+    /// warning names the cause. EOPNOTSUPP: automatic path migration, or an attribute that cannot be changed
+    /// in SQD. Otherwise the error of the route lookup.
     fn modify(&self, own: &QpOwn, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
         let modified = lock(&own.modified).modify(Kind::Rc, attr, mask, own, &Host);
         modified.map_err(|refusal| {
@@ -147,7 +147,7 @@ impl Transport for Roce {
     }
 }
 
-/// Calls `read` with the GID table as it is now.
+/// Calls `read` with the current GID table.
 fn with_table<T>(read: impl FnOnce(&GidTable) -> T) -> T {
     static TABLE: PerProcess<GidTable> = PerProcess::new();
     let now = interfaces::addresses();
@@ -157,8 +157,8 @@ fn with_table<T>(read: impl FnOnce(&GidTable) -> T) -> T {
     read(table)
 }
 
-/// The largest path MTU that fits every interface that is up and has an address, other than loopback, unless
-/// SOFTVERBS_MTU gives another one.
+/// The largest path MTU that fits all interfaces that are up and have an address, except loopback;
+/// SOFTVERBS_MTU overrides it.
 fn active_mtu() -> PathMtu {
     let measured = || {
         let others = interfaces::addresses().into_iter().filter(|a| a.is_up && !a.ip.is_loopback());

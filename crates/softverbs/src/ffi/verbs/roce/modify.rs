@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The attributes of a queue pair that its program connects by hand: what ibv_modify_qp(3) has set, and what
-//! follows for its connection.
+//! ibv_modify_qp(3) for a queue pair that the program connects by hand: checks and stores the attributes, and
+//! calls the connection.
 
 use rdma_sys::{ibv_ah_attr, ibv_mig_state, ibv_qp_attr};
 use std::fmt;
@@ -21,7 +21,7 @@ use transport::limits::MAX_READS;
 use transport::roce::rc::{ReceiveTerms, SendTerms};
 use transport::roce::wire::{PathMtu, Psn};
 
-/// The connection of a queue pair, as far as transitions concern it.
+/// The operations of a connection that transitions need.
 pub(super) trait Connection {
     /// RESET to INIT and back.
     fn set_init(&self, init: bool);
@@ -29,7 +29,7 @@ pub(super) trait Connection {
     fn ready_to_receive(&self, route: Route, terms: ReceiveTerms) -> Result<(), Errno>;
     /// RTR to RTS.
     fn ready_to_send(&self, terms: SendTerms) -> Result<(), Errno>;
-    /// RTS to SQD and back. `notify`: with an event when the send queue is drained.
+    /// RTS to SQD and back. `notify`: raise an event when the send queue is drained.
     fn drain(&self, on: bool, notify: bool) -> Result<(), Errno>;
     /// Changes attributes in RTR, RTS or SQD.
     fn change(&self, change: Change) -> Result<(), Errno>;
@@ -43,13 +43,13 @@ pub(super) trait Connection {
 
 /// The addresses of the host and the paths from them.
 pub(super) trait Network {
-    /// The address with this index in the GID table, and its interface; `None` in a hole.
+    /// The address and interface with this index in the GID table; `None`: the entry is empty.
     fn source(&self, index: usize) -> Option<(IpAddr, u32)>;
     /// The path from an address of the host to a peer.
     fn path(&self, local: IpAddr, peer: IpAddr, scope: u32) -> Result<Path, Errno>;
 }
 
-/// Why ibv_modify_qp(3) or ibv_create_ah(3) fails.
+/// The reason why ibv_modify_qp(3) or ibv_create_ah(3) fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub errno: Errno,
@@ -74,13 +74,13 @@ fn failed(what: &'static str) -> impl Fn(Errno) -> Refusal {
     move |errno| Refusal { errno, why: format!("{what}: {}", io::Error::from_raw_os_error(errno)) }
 }
 
-/// The attributes of a queue pair that were set.
+/// The attributes of a queue pair that the program has set.
 pub(crate) struct Modified {
     attr: ibv_qp_attr,
 }
 
 impl Modified {
-    /// Those of a new queue pair.
+    /// The attributes of a new queue pair.
     pub(crate) fn new() -> Self {
         Self { attr: blank() }
     }
@@ -90,8 +90,8 @@ impl Modified {
         &self.attr
     }
 
-    /// Carries out a transition of a queue pair of type `kind`, or changes attributes within a state. After
-    /// an error everything is as before.
+    /// Carries out a transition of a queue pair of type `kind`, or changes attributes within a state. An
+    /// error changes nothing.
     pub(super) fn modify(
         &mut self,
         kind: Kind,
@@ -102,7 +102,7 @@ impl Modified {
     ) -> Result<(), Refusal> {
         let from = connection.state();
         let to = if mask & STATE == 0 { Some(from) } else { state_of(attr.qp_state) };
-        let Some(to) = to else { return invalid(format_args!("{} is no state", attr.qp_state)) };
+        let Some(to) = to else { return invalid(format_args!("{} is not a state", attr.qp_state)) };
         self.apply(kind, from, to, attr, mask, connection, network)
             .map_err(|Refusal { errno, why }| Refusal { errno, why: format!("{from} to {to}: {why}") })
     }
@@ -157,7 +157,7 @@ impl Modified {
         Ok(())
     }
 
-    /// Gives the connection the attributes that differ from those that it has.
+    /// Passes changed attributes to the connection.
     fn change(&self, next: &ibv_qp_attr, connection: &impl Connection) -> Result<(), Refusal> {
         let before = &self.attr;
         let change = Change {
@@ -170,7 +170,7 @@ impl Modified {
         connection.change(change).map_err(failed("the attributes cannot be changed"))
     }
 
-    /// Refuses what the specification permits in SQD, and a connection does not.
+    /// Rejects changes that the specification permits in SQD but a connection does not support.
     fn check_fixed(&self, next: &ibv_qp_attr) -> Result<(), Refusal> {
         let fixed = |attr: &ibv_qp_attr| {
             let grh = attr.ah_attr.grh;
@@ -226,7 +226,7 @@ fn check_ranges(attr: &ibv_qp_attr, mask: u32) -> Result<(), Refusal> {
         (PKEY_INDEX, "pkey_index", u32::from(attr.pkey_index), 0, 0),
         (PORT, "port_num", u32::from(attr.port_num), u32::from(PORT_NUM), u32::from(PORT_NUM)),
         (PATH_MTU, "path_mtu", mtu, u32::from(PathMtu::Mtu256.code()), u32::from(PathMtu::Mtu4096.code())),
-        // 0 is no queue pair, 1 that of connection management, the last one stands for multicast.
+        // 0 is invalid, 1 is connection management, and the highest number is multicast.
         (DEST_QPN, "dest_qp_num", attr.dest_qp_num, 2, MAX_NUMBER - 1),
         (RQ_PSN, "rq_psn", attr.rq_psn, 0, MAX_PSN),
         (SQ_PSN, "sq_psn", attr.sq_psn, 0, MAX_PSN),
@@ -262,8 +262,7 @@ pub(super) fn gid_of(attr: &ibv_ah_attr) -> [u8; 16] {
     unsafe { attr.grh.dgid.raw }
 }
 
-/// The addresses of a global route: that of the host, that of the peer, and the interface if they are
-/// link-local.
+/// The local and the remote address of a global route, and the interface if they are link-local.
 pub(super) fn addresses(
     attr: &ibv_ah_attr,
     network: &impl Network,
@@ -279,7 +278,7 @@ pub(super) fn addresses(
     }
     let index = usize::from(attr.grh.sgid_index);
     let Some((local, interface)) = network.source(index) else {
-        return invalid(format_args!("grh.sgid_index is {index}, and the GID table has nothing there"));
+        return invalid(format_args!("grh.sgid_index is {index}, which is an empty entry of the GID table"));
     };
     let gid = gid_of(attr);
     let Some(peer) = ip_of(gid) else {
@@ -302,7 +301,7 @@ fn receive_terms(attr: &ibv_qp_attr, network: &impl Network) -> Result<(Route, R
         let error = io::Error::from_raw_os_error(errno);
         Refusal { errno, why: format!("there is no route from {local} to {peer}: {error}") }
     })?;
-    // Its range has been checked.
+    // `check_ranges` has checked it.
     let Some(mtu) = u8::try_from(attr.path_mtu).ok().and_then(PathMtu::from_code) else {
         return invalid(format_args!("path_mtu is {}", attr.path_mtu));
     };
@@ -315,7 +314,7 @@ fn receive_terms(attr: &ibv_qp_attr, network: &impl Network) -> Result<(Route, R
             path.mtu
         ));
     }
-    // As the kernel, which replaces the hop limit of the program by that of the route.
+    // The hop limit of the route replaces that of the program, as in the kernel.
     let Path { hop_limit, .. } = path;
     let route = Route { local, peer, scope, traffic_class: attr.ah_attr.grh.traffic_class, hop_limit };
     let terms = ReceiveTerms {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The hardware addresses of neighbours, from the routing and neighbour tables of the kernel (rtnetlink(7)).
+//! The MAC addresses of neighbours, from the routing and neighbour tables of the kernel (rtnetlink(7)).
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use crate::sys::{self, Errno};
 
-/// How long a neighbour has time to answer, as in libibverbs.
+/// Timeout of a neighbour, as in libibverbs.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// How long the kernel has time to answer.
+/// Timeout of the kernel.
 const KERNEL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Numbers of rtnetlink(7) and netlink(7).
+/// Constants of rtnetlink(7) and netlink(7).
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const RTM_NEWROUTE: u16 = 24;
@@ -28,7 +28,7 @@ const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
-/// NUD_INCOMPLETE and NUD_FAILED: there is no hardware address, or it does not answer.
+/// NUD_INCOMPLETE, NUD_FAILED: the MAC address is unknown.
 const NUD_WITHOUT_ADDRESS: u16 = 0x01 | 0x20;
 /// `struct nlmsghdr`, `struct rtmsg`, `struct ndmsg`, `struct rtattr`.
 const NLMSGHDR_LEN: usize = 16;
@@ -36,14 +36,13 @@ const RTMSG_LEN: usize = 12;
 const NDMSG_LEN: usize = 12;
 const RTATTR_LEN: usize = 4;
 
-/// The hardware address that packets from `local` to `peer` are sent to: that of the peer, or of the next
-/// router. `scope`: the interface, if the addresses are link-local. Asks the network if the kernel does not
-/// have it.
+/// The MAC address for packets from `local` to `peer`: that of the peer, or of the next router. `scope`: the
+/// interface, if the addresses are link-local. Has the kernel resolve it if it is unknown.
 ///
-/// EHOSTUNREACH: nobody answers. ENETUNREACH and others: there is no route.
+/// EHOSTUNREACH: no answer. ENETUNREACH and others: there is no route.
 pub(super) fn find(local: IpAddr, peer: IpAddr, scope: u32) -> Result<[u8; 6], Errno> {
     let (interface, next) = route(local, peer, scope)?;
-    // Before the neighbour table is read, so that no change is missed.
+    // Subscribed before the neighbour table is read, so that no change is missed.
     let changes = sys::route_socket(RTMGRP_NEIGH)?;
     let deadline = Instant::now() + TIMEOUT;
     let mut has_asked = false;
@@ -67,7 +66,7 @@ pub(super) fn find(local: IpAddr, peer: IpAddr, scope: u32) -> Result<[u8; 6], E
     }
 }
 
-/// Sends a datagram to the discard port, for which the kernel looks for the neighbour.
+/// Makes the kernel resolve the neighbour, by a datagram to the discard port.
 fn ask(local: IpAddr, next: IpAddr, interface: u32) {
     let scoped = |ip, port| match SocketAddr::new(ip, port) {
         SocketAddr::V6(mut v6) if v6.ip().is_unicast_link_local() => {
@@ -112,7 +111,7 @@ fn route(local: IpAddr, peer: IpAddr, scope: u32) -> Result<(u32, IpAddr), Errno
     Ok((interface.ok_or(libc::EIO)?, next))
 }
 
-/// The hardware address of a neighbour, if the kernel has it.
+/// The MAC address of a neighbour, if the kernel has it.
 fn known(interface: u32, ip: IpAddr) -> Result<Option<[u8; 6]>, Errno> {
     let mut body = vec![0; NDMSG_LEN];
     if let Some(to) = body.first_mut() {
@@ -134,7 +133,7 @@ fn known(interface: u32, ip: IpAddr) -> Result<Option<[u8; 6]>, Errno> {
     }
 }
 
-/// The hardware address in an entry of the neighbour table, if it is that of `ip`.
+/// The MAC address in an entry of the neighbour table, if the entry is for `ip`.
 fn mac_of(entry: &[u8], interface: u32, ip: IpAddr) -> Option<[u8; 6]> {
     let index = u32::from_ne_bytes(*entry.get(4..)?.first_chunk()?);
     let state = u16::from_ne_bytes(*entry.get(8..)?.first_chunk()?);
@@ -190,7 +189,7 @@ fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
     body.extend_from_slice(value);
 }
 
-/// The messages of a datagram: their types and what follows the headers. Ends where one is cut off.
+/// The messages of a datagram: types and payloads. Ends at a truncated message.
 fn messages(datagram: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = datagram;
     std::iter::from_fn(move || {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The path from an address of the host to a peer, as the routing table of the kernel has it.
+//! The path from an address of the host to a peer, from the routing table of the kernel.
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
@@ -12,36 +12,36 @@ use transport::roce::wire::PathMtu;
 /// A path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Path {
-    /// Bytes of an IP packet.
+    /// Maximum length of an IP packet in bytes.
     pub mtu: usize,
     pub hop_limit: u8,
 }
 
-/// Bytes of a packet beside its payload, without the IP header: UDP, BTH, the longest header of a packet that
-/// can be full (RETH and immediate data), ICRC.
+/// Length of the headers without IP in bytes: UDP, BTH, the longest extension headers of a full packet (RETH
+/// and immediate data), ICRC.
 const OVERHEAD: usize = 8 + 12 + 16 + 4 + 4;
 
 impl Path {
-    /// Whether full packets of a connection fit.
+    /// Whether full packets of this path MTU fit.
     pub(super) fn fits(&self, mtu: PathMtu, peer: IpAddr) -> bool {
         let ip = if peer.is_ipv4() { 20 } else { 40 };
         mtu.bytes() + OVERHEAD + ip <= self.mtu
     }
 
-    /// The largest path MTU.
+    /// The largest path MTU that fits.
     pub(super) fn largest(&self, peer: IpAddr) -> Option<PathMtu> {
         PathMtu::ALL.into_iter().rev().find(|mtu| self.fits(*mtu, peer))
     }
 }
 
-/// The path from `local` to `peer`, by the interface `scope` where the addresses are link-local. Nothing is
-/// sent. ENETUNREACH and other errors of connect(2): there is none.
+/// The path from `local` to `peer`; link-local addresses need the interface `scope`. Sends no packets.
+/// ENETUNREACH and other errors of connect(2): there is no path.
 pub(super) fn find(local: IpAddr, peer: IpAddr, scope: u32) -> Result<Path, Errno> {
     let socket_addr = |ip, port| match ip {
         IpAddr::V4(_) => SocketAddr::new(ip, port),
         IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, scope).into(),
     };
-    // The port of RoCE, as routes can depend on it.
+    // With the port of RoCE: policy routing can depend on it.
     let peer = socket_addr(peer, 4791);
     let socket = sys::udp_socket(addr::family(&peer))?;
     addr::bind(&socket, &socket_addr(local, 0))?;

@@ -10,7 +10,7 @@ use rdma_sys::ibv_qp_attr_mask as Mask;
 use crate::qp::State;
 use State::*;
 
-/// A type of queue pairs with states of its own.
+/// A type of queue pairs; each has its own transitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Rc,
@@ -43,7 +43,7 @@ pub(super) const CAP: u32 = Mask::IBV_QP_CAP.0;
 pub(super) const DEST_QPN: u32 = Mask::IBV_QP_DEST_QPN.0;
 pub(super) const RATE_LIMIT: u32 = Mask::IBV_QP_RATE_LIMIT.0;
 
-/// Every attribute, by its name without `IBV_QP_`.
+/// All attributes, with their names without `IBV_QP_`.
 const NAMES: [(u32, &str); 22] = [
     (STATE, "STATE"),
     (CUR_STATE, "CUR_STATE"),
@@ -69,7 +69,7 @@ const NAMES: [(u32, &str); 22] = [
     (RATE_LIMIT, "RATE_LIMIT"),
 ];
 
-/// A set of attributes, which is shown by their names.
+/// A set of attributes, displayed as their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Names(pub(super) u32);
 
@@ -91,21 +91,21 @@ impl fmt::Display for Names {
     }
 }
 
-/// The attributes of a transition, besides IBV_QP_STATE.
+/// The attributes of a transition, other than IBV_QP_STATE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rule {
     required: u32,
     optional: u32,
 }
 
-/// Why a transition is refused.
+/// Why a transition is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
-    /// There is no such transition.
+    /// The transition does not exist.
     Transition,
     /// These attributes are required and missing.
     Missing(u32),
-    /// These attributes do not belong to the transition.
+    /// These attributes are not permitted.
     Superfluous(u32),
 }
 
@@ -115,7 +115,7 @@ impl fmt::Display for Wrong {
             Self::Transition => f.write_str("there is no such transition"),
             Self::Missing(mask) => write!(f, "attr_mask lacks {}", Names(mask)),
             Self::Superfluous(mask) => {
-                write!(f, "attr_mask has {}, which the transition does not", Names(mask))
+                write!(f, "attr_mask has {}, which the transition does not permit", Names(mask))
             }
         }
     }
@@ -169,7 +169,7 @@ fn rule(kind: Kind, from: State, to: State) -> Option<Rule> {
             Kind::Uc | Kind::Ud => Rule { required: SQ_PSN, optional: rts },
         },
         (Rts | Sqd, Rts) => Rule { required: 0, optional: rts },
-        // A queue pair of type RC goes from RTS to ERR.
+        // A queue pair of type RC never enters SQE.
         (Sqe, Rts) => match kind {
             Kind::Rc => return None,
             Kind::Uc => Rule { required: 0, optional: CUR_STATE | ACCESS_FLAGS },
@@ -205,7 +205,7 @@ fn rule(kind: Kind, from: State, to: State) -> Option<Rule> {
 mod tests {
     use super::*;
 
-    /// The transitions of RC as the specification lists them, by name: required, then optional attributes.
+    /// The transitions of RC in the specification: the required, then the optional attributes.
     const RC: [(State, State, &str, &str); 24] = [
         (Reset, Reset, "", ""),
         (Init, Reset, "", ""),
@@ -244,7 +244,7 @@ mod tests {
             "PORT AV TIMEOUT RETRY_CNT RNR_RETRY MAX_QP_RD_ATOMIC MAX_DEST_RD_ATOMIC ALT_PATH ACCESS_FLAGS PKEY_INDEX \
              MIN_RNR_TIMER PATH_MIG_STATE",
         ),
-        // No transition: three of those that a program may try.
+        // Three transitions that do not exist.
         (Reset, Rtr, "-", ""),
         (Reset, Err, "-", ""),
         (Init, Rts, "-", ""),
@@ -255,7 +255,7 @@ mod tests {
         names.split_whitespace().map(bit).fold(0, |all, bit| all | bit)
     }
 
-    /// Every mask of the 22 attributes for every pair of states, against the list above.
+    /// Checks all masks of the 22 attributes for all pairs of states.
     #[test]
     #[cfg_attr(miri, ignore = "88 million masks")]
     fn rc_takes_what_the_specification_lists_and_nothing_else() {
@@ -300,7 +300,7 @@ mod tests {
         let init = STATE | PORT | PKEY_INDEX | ACCESS_FLAGS;
         assert_eq!(
             said(Reset, Init, init | QKEY | 1 << 30),
-            "attr_mask has IBV_QP_QKEY, 0x40000000, which the transition does not"
+            "attr_mask has IBV_QP_QKEY, 0x40000000, which the transition does not permit"
         );
         assert_eq!(said(Reset, Rts, STATE), "there is no such transition");
     }

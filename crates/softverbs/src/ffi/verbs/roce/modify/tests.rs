@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Transitions of a queue pair whose connection and network only record what they are given.
+//! Transitions of a queue pair with a mock connection and network, which record their calls.
 
 use super::*;
 use crate::ffi::verbs::qp_state::number_of;
@@ -211,7 +211,7 @@ fn a_path_that_cannot_be_is_refused_with_the_reason() {
     let why = refused_rtr(|attr| attr.ah_attr.grh.dgid.raw = gid_of_ip("fe80::2".parse().unwrap()));
     assert!(why.contains("one is IPv4, the other IPv6"), "{why}");
     let why = refused_rtr(|attr| attr.ah_attr.grh.sgid_index = 9);
-    assert_eq!(why, "grh.sgid_index is 9, and the GID table has nothing there");
+    assert_eq!(why, "grh.sgid_index is 9, which is an empty entry of the GID table");
     let why = refused_rtr(|attr| attr.ah_attr.port_num = 2);
     assert_eq!(why, "ah_attr.port_num is 2; soft0 has only 1");
 }
