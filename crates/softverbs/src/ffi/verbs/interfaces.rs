@@ -82,6 +82,25 @@ pub(super) fn mac(interface: u32) -> Option<[u8; 6]> {
     found
 }
 
+/// Whether packets by this interface need the MAC address of a neighbour: it is an Ethernet interface with
+/// ARP or neighbour discovery.
+pub(super) fn has_neighbours(interface: u32) -> bool {
+    const ETHERNET: u16 = 1; // ARPHRD_ETHER
+    let mut found = false;
+    each(|_, flags, address| {
+        // SAFETY: the address is NULL or begins with its family.
+        if address.is_null() || c_int::from(unsafe { (*address).sa_family }) != libc::AF_PACKET {
+            return;
+        }
+        // SAFETY: an address of family AF_PACKET is a sockaddr_ll.
+        let link = unsafe { address.cast::<sockaddr_ll>().read_unaligned() };
+        found |= u32::try_from(link.sll_ifindex) == Ok(interface)
+            && link.sll_hatype == ETHERNET
+            && flags & libc::IFF_NOARP as u32 == 0;
+    });
+    found
+}
+
 /// The MTU of an interface; `None`: there is none.
 pub(super) fn mtu(interface: u32) -> Option<usize> {
     let socket =
@@ -113,6 +132,7 @@ mod tests {
         assert!(mtu(loopback.interface).is_some_and(|mtu| mtu >= 1280));
         assert_eq!(mac(loopback.interface), Some([0; 6]));
         assert_eq!((mtu(u32::MAX), mac(u32::MAX)), (None, None));
+        assert!(!has_neighbours(loopback.interface) && !has_neighbours(u32::MAX));
         let first_loopback = all.iter().position(|address| address.ip.is_loopback()).unwrap();
         assert!(all[first_loopback..].iter().all(|address| address.ip.is_loopback()));
     }

@@ -179,6 +179,11 @@ impl Network for Host {
     fn path(&self, local: IpAddr, peer: IpAddr, scope: u32) -> Result<Path, Errno> {
         path::find(local, peer, scope)
     }
+
+    fn check_neighbour(&self, local: IpAddr, peer: IpAddr, scope: u32) -> Result<(), Errno> {
+        let is_local = || interfaces::addresses().into_iter().any(|address| address.ip == peer);
+        if peer.is_loopback() || is_local() { Ok(()) } else { neighbour::check(local, peer, scope) }
+    }
 }
 
 impl Connection for QpOwn {

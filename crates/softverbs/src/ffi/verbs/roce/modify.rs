@@ -47,6 +47,8 @@ pub(super) trait Network {
     fn source(&self, index: usize) -> Option<(IpAddr, u32)>;
     /// The path from an address of the host to a peer.
     fn path(&self, local: IpAddr, peer: IpAddr, scope: u32) -> Result<Path, Errno>;
+    /// Checks that the next hop of the path answers. ETIMEDOUT: it does not.
+    fn check_neighbour(&self, local: IpAddr, peer: IpAddr, scope: u32) -> Result<(), Errno>;
 }
 
 /// The reason why ibv_modify_qp(3) or ibv_create_ah(3) fails.
@@ -314,6 +316,14 @@ fn receive_terms(attr: &ibv_qp_attr, network: &impl Network) -> Result<(Route, R
             path.mtu
         ));
     }
+    network.check_neighbour(local, peer, scope).map_err(|errno| Refusal {
+        errno,
+        why: format!(
+            "no neighbour of {local} answers for {peer} (grh.dgid, from grh.sgid_index {}); check the address, and that \
+             the host is up and in the same network",
+            attr.ah_attr.grh.sgid_index
+        ),
+    })?;
     // The hop limit of the route replaces that of the program, as in the kernel.
     let Path { hop_limit, .. } = path;
     let route = Route { local, peer, scope, traffic_class: attr.ah_attr.grh.traffic_class, hop_limit };

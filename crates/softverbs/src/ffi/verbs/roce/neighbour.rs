@@ -5,10 +5,13 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use crate::ffi::verbs::interfaces;
 use crate::sys::{self, Errno};
 
 /// Timeout of a neighbour, as in libibverbs.
 const TIMEOUT: Duration = Duration::from_secs(3);
+/// Timeout of a neighbour at the transition to RTR, as in the kernel.
+const RTR_TIMEOUT: Duration = Duration::from_secs(1);
 /// Timeout of the kernel.
 const KERNEL_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -42,9 +45,31 @@ const RTATTR_LEN: usize = 4;
 /// EHOSTUNREACH: no answer. ENETUNREACH and others: there is no route.
 pub(super) fn find(local: IpAddr, peer: IpAddr, scope: u32) -> Result<[u8; 6], Errno> {
     let (interface, next) = route(local, peer, scope)?;
+    resolve(local, interface, next, TIMEOUT)
+}
+
+/// Checks that the peer, or the next router, answers at the transition to RTR. Succeeds if the interface has
+/// no neighbours, and if the kernel does not say.
+///
+/// ETIMEDOUT: no answer.
+pub(super) fn check(local: IpAddr, peer: IpAddr, scope: u32) -> Result<(), Errno> {
+    let resolved = || {
+        let (interface, next) = route(local, peer, scope)?;
+        match interfaces::has_neighbours(interface) {
+            true => resolve(local, interface, next, RTR_TIMEOUT).map(drop),
+            false => Ok(()),
+        }
+    };
+    match resolved() {
+        Err(libc::EHOSTUNREACH) => Err(libc::ETIMEDOUT),
+        _ => Ok(()),
+    }
+}
+
+fn resolve(local: IpAddr, interface: u32, next: IpAddr, timeout: Duration) -> Result<[u8; 6], Errno> {
     // Subscribed before the neighbour table is read, so that no change is missed.
     let changes = sys::route_socket(RTMGRP_NEIGH)?;
-    let deadline = Instant::now() + TIMEOUT;
+    let deadline = Instant::now() + timeout;
     let mut has_asked = false;
     loop {
         if let Some(mac) = known(interface, next)? {

@@ -83,6 +83,10 @@ impl Network for Lab {
             _ => Err(libc::ENETUNREACH),
         }
     }
+    fn check_neighbour(&self, _local: IpAddr, peer: IpAddr, _scope: u32) -> Result<(), Errno> {
+        let is_absent = peer == IpAddr::from([10, 0, 0, 99]);
+        if is_absent { Err(libc::ETIMEDOUT) } else { Ok(()) }
+    }
 }
 
 const INIT: u32 = STATE | PKEY_INDEX | PORT | ACCESS_FLAGS;
@@ -223,6 +227,16 @@ fn a_host_without_a_route_is_the_errno_of_the_kernel() {
     let refusal = Qp::at(State::Init).modify(&attr, RTR).unwrap_err();
     assert_eq!(refusal.errno, libc::ENETUNREACH);
     assert!(refusal.why.contains("there is no route from 127.0.0.1 to 10.0.0.2"), "{refusal}");
+}
+
+#[test]
+fn a_peer_that_does_not_answer_is_a_timeout_as_in_the_kernel() {
+    let mut attr = to(State::Rtr);
+    attr.ah_attr.grh.dgid.raw = gid_of_ip("10.0.0.99".parse().unwrap());
+    let mut qp = Qp::at(State::Init);
+    let refusal = qp.modify(&attr, RTR).unwrap_err();
+    assert_eq!((refusal.errno, qp.state()), (libc::ETIMEDOUT, State::Init));
+    assert!(refusal.why.contains("no neighbour of 10.0.0.1 answers for 10.0.0.99"), "{refusal}");
 }
 
 #[test]
