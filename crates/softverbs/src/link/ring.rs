@@ -30,6 +30,7 @@ use std::time::Instant;
 use super::process::MOST;
 use super::shared::{EXPORTED_KEYS, SIZE, Shared, Words};
 use crate::config;
+use crate::policy::Policy;
 use crate::policy::settle::{PATIENCE, Settling};
 use crate::progress::export::Ledger;
 use crate::progress::wakeup::Wakeup;
@@ -38,9 +39,11 @@ use crate::socket::Socket;
 use crate::sys::{self, Errno};
 use transport::access::{Access, Exported};
 
-/// The room for which a writer waits once it has found the ring full.
+/// The room for which a writer waits once it has found the ring full. Like [`FAR`] a fixed trade-off, no
+/// prediction: less would wake the writer more often, more would leave the reader idle.
 const ROOM: usize = SIZE / 4;
-/// An empty ring restarts at its first byte if the position is at least this.
+/// An empty ring restarts at its first byte if the position is at least this: well within the caches, and
+/// seldom enough.
 const FAR: u64 = 16 * 1024;
 /// Bytes that may stay unread in the notify socket, far fewer than fill it: the kernel charges some 800 bytes
 /// of 200 KiB for each.

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::mode::{Decisions, Mode};
+use super::{Cost, Policy};
 
 /// Small requests in a row, each followed by the next one within [`CLOSE_NS`], after which such a request
 /// waits for the one behind it. Verbs leave the source of a request to the provider until it completes; the
@@ -117,11 +118,13 @@ pub(crate) struct Coalescer {
     last: AtomicU8,
     returned: AtomicU64,
     runs: [Run; 2],
-    decisions: Decisions,
+    decisions: Decisions<Self>,
 }
 
-impl Coalescer {
-    pub(crate) fn new(mode: Mode) -> Self {
+impl Policy for Coalescer {
+    const WORST: Cost = Cost::Delay(Duration::from_nanos(MAX_DELAY_NS));
+
+    fn new(mode: Mode) -> Self {
         Self {
             last: AtomicU8::new(Kind::Large as u8),
             returned: AtomicU64::new(0),
@@ -129,7 +132,9 @@ impl Coalescer {
             decisions: Decisions::new(mode),
         }
     }
+}
 
+impl Coalescer {
     /// A post is about to be sent. Gives how long it may wait for the next one; it has returned then, unless
     /// the caller says otherwise by [`Coalescer::returns`].
     #[inline]
@@ -175,7 +180,6 @@ impl Coalescer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::mode::MODES;
     use super::*;
 
     const US: u64 = 1_000;
@@ -241,25 +245,32 @@ mod tests {
         assert_eq!(delay, Duration::from_nanos(MAX_DELAY_NS));
     }
 
-    #[test]
-    fn the_longest_delay_is_the_same_in_every_mode() {
-        // Runs of close posts, of different lengths and with a pause behind each.
-        let kinds = [Kind::Unsignalled, Kind::Signalled, Kind::Large];
-        for (mode, kind) in MODES.into_iter().flat_map(|mode| kinds.map(|kind| (mode, kind))) {
-            let coalescer = Coalescer::new(mode);
-            let mut now = 1_000_000 * US;
-            for posts in [1, 2, 17, 300, 1, 5_000, 20] {
-                now += 10_000 * US;
-                let began = now;
-                for _ in 0..posts {
-                    now += 500;
-                    let delay = coalescer.begins(&of(kind), || now);
-                    let right = now - began;
-                    let longest = (right / DELAY_SHARE).clamp(MIN_DELAY_NS, MAX_DELAY_NS);
-                    assert!(delay.is_none_or(|delay| delay <= Duration::from_nanos(longest)), "{mode:?}");
-                    coalescer.returns(&of(Kind::Unsignalled), || now);
-                }
+    /// Runs of close posts of one kind, of different lengths and with a pause behind each. Returns the delays.
+    fn delays(kind: Kind, more: bool, mode: Mode) -> Vec<Duration> {
+        let coalescer = Coalescer::new(mode);
+        let (mut now, mut delays) = (1_000_000 * US, Vec::new());
+        for posts in [1, 2, 17, 300, 1, 5_000, 20] {
+            now += 10_000 * US;
+            let began = now;
+            for _ in 0..posts {
+                now += 500;
+                let delay = coalescer.begins(&Post { more, ..of(kind) }, || now).unwrap_or_default();
+                let right = now - began;
+                let longest = (right / DELAY_SHARE).clamp(MIN_DELAY_NS, MAX_DELAY_NS);
+                assert!(more || delay <= Duration::from_nanos(longest), "{mode:?}");
+                delays.push(delay);
+                coalescer.returns(&of(Kind::Unsignalled), || now);
             }
+        }
+        delays
+    }
+
+    #[cfg(not(loom))]
+    impl transport::policy::trial::Trial for Coalescer {
+        fn costs(mode: Mode) -> Vec<Cost> {
+            let kinds = [Kind::Unsignalled, Kind::Signalled, Kind::Large];
+            let cases = kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)]);
+            cases.flat_map(|(kind, more)| delays(kind, more, mode)).map(Cost::Delay).collect()
         }
     }
 

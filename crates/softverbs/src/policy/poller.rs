@@ -9,27 +9,30 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::mode::{Decisions, Mode};
+use super::{Cost, Policy};
 
 /// The interval after which the engine looks whether the program has polled: one that polls is back long
 /// before.
 pub(crate) const INTERVAL: Duration = Duration::from_micros(200);
-/// Two of them: the last poll may be just behind the engine's look.
-#[cfg(test)]
-const WORST: Duration = Duration::from_micros(400);
 
 /// The polls of a connection.
 pub(crate) struct Poller {
     polls: AtomicU32,
     /// How many of them the engine has seen.
     known: AtomicU32,
-    decisions: Decisions,
+    decisions: Decisions<Self>,
+}
+
+impl Policy for Poller {
+    /// Two intervals: the last poll may be just behind the engine's look.
+    const WORST: Cost = Cost::Delay(Duration::from_micros(400));
+
+    fn new(mode: Mode) -> Self {
+        Self { polls: AtomicU32::new(0), known: AtomicU32::new(0), decisions: Decisions::new(mode) }
+    }
 }
 
 impl Poller {
-    pub(crate) fn new(mode: Mode) -> Self {
-        Self { polls: AtomicU32::new(0), known: AtomicU32::new(0), decisions: Decisions::new(mode) }
-    }
-
     /// A poll has driven the connection.
     pub(crate) fn polled(&self) {
         self.polls.fetch_add(1, Ordering::Relaxed);
@@ -49,6 +52,7 @@ mod tests {
     use super::super::mode::MODES;
     use super::*;
 
+    #[cfg(not(loom))]
     /// A program polls until some moment, the engine looks after each interval. Returns for how long the work
     /// is left after the last poll.
     fn left_for(last_poll: Duration, mode: Mode) -> Duration {
@@ -67,13 +71,10 @@ mod tests {
         }
     }
 
-    #[test]
-    fn work_that_a_poll_leaves_waits_for_two_intervals_at_most() {
-        for mode in MODES {
-            for micros in 0..2_000 {
-                let left = left_for(Duration::from_micros(micros), mode);
-                assert!(left <= WORST, "{left:?} after {micros} us, {mode:?}");
-            }
+    #[cfg(not(loom))]
+    impl transport::policy::trial::Trial for Poller {
+        fn costs(mode: Mode) -> Vec<Cost> {
+            (0..2_000).map(|micros| Cost::Delay(left_for(Duration::from_micros(micros), mode))).collect()
         }
     }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::mode::{Decisions, Mode};
+use super::{Cost, Policy};
 
 /// A copy of this many bytes is worth a wait.
 const WORTH_A_WAIT: usize = 16 * 1024;
@@ -32,11 +33,14 @@ pub(crate) struct Settling {
     skipped: AtomicU32,
     /// The bytes of requests that did not wait although the peer had not processed all bytes.
     missed: AtomicUsize,
-    decisions: Decisions,
+    decisions: Decisions<Self>,
 }
 
-impl Settling {
-    pub(crate) fn new(mode: Mode) -> Self {
+impl Policy for Settling {
+    /// [`PATIENCE`] and 1 MiB through the ring.
+    const WORST: Cost = Cost::Delay(Duration::from_micros(565));
+
+    fn new(mode: Mode) -> Self {
         Self {
             skips: AtomicU32::new(0),
             skipped: AtomicU32::new(0),
@@ -44,7 +48,9 @@ impl Settling {
             decisions: Decisions::new(mode),
         }
     }
+}
 
+impl Settling {
     /// How long to wait before a request of `len` bytes, at most those of the longest copy, if the peer has
     /// not processed all bytes.
     pub(crate) fn patience(&self, len: usize) -> Option<Duration> {
@@ -77,7 +83,6 @@ impl Settling {
 
 #[cfg(test)]
 mod tests {
-    use super::super::mode::MODES;
     use super::*;
 
     #[test]
@@ -103,17 +108,18 @@ mod tests {
         assert_eq!(waits, [SMALL_PATIENCE; 4], "one in 16");
     }
 
-    #[test]
-    fn the_longest_wait_is_the_same_in_every_mode() {
-        for mode in MODES {
-            let settling = Settling::new(mode);
-            for len in [0, 8, SMALL_COPY, WORTH_A_WAIT, 1 << 20].repeat(20) {
+    #[cfg(not(loom))]
+    impl transport::policy::trial::Trial for Settling {
+        fn costs(mode: Mode) -> Vec<Cost> {
+            let settling = Self::new(mode);
+            let wait = |len| {
                 let longest = settling.patience(len).unwrap_or_default();
                 let of_ring = Duration::from_nanos(len as u64 / 2);
                 assert!(longest <= PATIENCE + of_ring, "{longest:?} for {len} bytes, {mode:?}");
-                assert!(longest <= Duration::from_micros(565));
                 settling.has_waited(true);
-            }
+                Cost::Delay(longest)
+            };
+            [0, 8, SMALL_COPY, WORTH_A_WAIT, 1 << 20].repeat(20).into_iter().map(wait).collect()
         }
     }
 

@@ -22,6 +22,7 @@
 use std::time::{Duration, Instant};
 
 use super::mode::{Decisions, Mode};
+use super::{Cost, Policy};
 
 /// Sleeps until the next check whether threads are displaced: it takes two system calls, and where a thread
 /// was displaced once, one mostly spins.
@@ -50,14 +51,16 @@ pub(crate) struct Spin {
     raised: u32,
     received: u64,
     slept: bool,
-    decisions: Decisions,
+    decisions: Decisions<Self>,
 }
 
-impl Spin {
-    /// `length`: how long to spin after the last work.
-    pub(crate) fn new(length: Duration, mode: Mode) -> Self {
+impl Policy for Spin {
+    const WORST: Cost = Cost::Spins(1);
+
+    /// It does not spin before [`Spin::with_length`].
+    fn new(mode: Mode) -> Self {
         Self {
-            length,
+            length: Duration::ZERO,
             until: None,
             displacing: false,
             unasked: 0,
@@ -67,6 +70,13 @@ impl Spin {
             slept: false,
             decisions: Decisions::new(mode),
         }
+    }
+}
+
+impl Spin {
+    /// `length`: how long to spin after the last work.
+    pub(crate) fn with_length(self, length: Duration) -> Self {
+        Self { length, ..self }
     }
 
     /// The engine has slept.
@@ -118,34 +128,38 @@ impl Spin {
 
 #[cfg(test)]
 mod tests {
-    use super::super::mode::MODES;
     use super::*;
 
     const LENGTH: Duration = Duration::from_micros(20);
 
+    fn spinning(length: Duration, mode: Mode) -> Spin {
+        Spin::new(mode).with_length(length)
+    }
+
     #[test]
     fn the_search_ends_after_its_length() {
-        let mut spin = Spin::new(LENGTH, Mode::Adaptive);
+        let mut spin = spinning(LENGTH, Mode::Adaptive);
         let now = Instant::now();
         assert!(!spin.goes_on(now));
         spin.worked(now, Signs { raised: 0, received: 8 }, || 0);
         assert!(spin.goes_on(now + LENGTH / 2) && !spin.goes_on(now + LENGTH));
-        let mut never = Spin::new(Duration::ZERO, Mode::Adaptive);
+        let mut never = spinning(Duration::ZERO, Mode::Adaptive);
         never.worked(now, Signs { raised: 0, received: 8 }, || 0);
         assert!(!never.goes_on(now));
     }
 
-    #[test]
-    fn a_search_is_no_longer_in_any_mode() {
-        let now = Instant::now();
-        for mode in MODES {
+    #[cfg(not(loom))]
+    impl transport::policy::trial::Trial for Spin {
+        fn costs(mode: Mode) -> Vec<Cost> {
+            let (now, mut costs) = (Instant::now(), Vec::new());
             for length in [Duration::ZERO, LENGTH] {
-                let mut spin = Spin::new(length, mode);
+                let mut spin = spinning(length, mode);
                 for raised in 0..100 {
                     spin.worked(now, Signs { raised, received: 8 }, || 0);
-                    assert!(!spin.goes_on(now + length), "{mode:?}");
+                    costs.push(Cost::Spins(1 + u32::from(spin.goes_on(now + length))));
                 }
             }
+            costs
         }
     }
 
@@ -153,7 +167,7 @@ mod tests {
     fn a_mode_decides_whatever_the_signs_are() {
         let now = Instant::now();
         let searches = |mode| {
-            let mut spin = Spin::new(LENGTH, mode);
+            let mut spin = spinning(LENGTH, mode);
             let works = 0..100;
             works
                 .filter(|raised| {
@@ -171,7 +185,7 @@ mod tests {
     fn the_engine_sleeps_at_once_where_the_processor_may_be_needed() {
         let now = Instant::now();
         let searches = |signs, slept, preemptions| {
-            let mut spin = Spin::new(LENGTH, Mode::Adaptive);
+            let mut spin = spinning(LENGTH, Mode::Adaptive);
             if slept {
                 spin.slept();
             }

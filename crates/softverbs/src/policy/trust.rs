@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::mode::{Decisions, Mode};
+use super::{Cost, Policy};
 
 /// The interval at which the engine checks the sockets that it leaves to a polling program: the delay of the
 /// first message after the program has stopped polling.
@@ -21,24 +22,25 @@ pub(crate) const TICK: Duration = Duration::from_micros(200);
 pub(crate) const MIN_TRUST: u32 = 4;
 const MAX_TRUST: u32 = 1024;
 
-/// Two ticks: the first one still sees the last poll.
-#[cfg(all(test, not(loom)))]
-pub(crate) const WORST: Duration = Duration::from_micros(400);
-
 /// The signs of a set of sockets. Signs come from several threads, and one that is lost costs a later
 /// decision, so they need no order.
 pub(crate) struct Trust {
     /// Signs in a row, and how many are needed.
     streak: AtomicU32,
     needed: AtomicU32,
-    decisions: Decisions,
+    decisions: Decisions<Self>,
+}
+
+impl Policy for Trust {
+    /// Two ticks: the first one still sees the last poll.
+    const WORST: Cost = Cost::Delay(Duration::from_micros(400));
+
+    fn new(mode: Mode) -> Self {
+        Self { streak: AtomicU32::new(0), needed: AtomicU32::new(MIN_TRUST), decisions: Decisions::new(mode) }
+    }
 }
 
 impl Trust {
-    pub(crate) fn new(mode: Mode) -> Self {
-        Self { streak: AtomicU32::new(0), needed: AtomicU32::new(MIN_TRUST), decisions: Decisions::new(mode) }
-    }
-
     /// A poll has moved bytes, or a sleep has ended. Returns whether that is enough.
     pub(crate) fn look(&self) -> bool {
         self.decisions.prescribed().unwrap_or_else(|| self.completes_streak())

@@ -8,6 +8,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::mode::{Decisions, Mode};
+use super::{Cost, Policy};
 
 /// After this many consecutive empty polls, each of which found every connection driven by another thread,
 /// the poller yields its processor to that thread.
@@ -21,15 +22,19 @@ pub(crate) struct Yielding {
     idle: AtomicU32,
     /// Empty polls before a decision, if nothing had arrived.
     idle_polls: u32,
-    decisions: Decisions,
+    decisions: Decisions<Self>,
 }
 
-impl Yielding {
-    pub(crate) fn new(mode: Mode) -> Self {
+impl Policy for Yielding {
+    const WORST: Cost = Cost::CallInPolls(BUSY_POLLS);
+
+    fn new(mode: Mode) -> Self {
         let idle_polls = if mode == Mode::Adaptive { IDLE_POLLS } else { BUSY_POLLS };
         Self { idle: AtomicU32::new(0), idle_polls, decisions: Decisions::new(mode) }
     }
+}
 
+impl Yielding {
     /// The program has polled. `got`: there were completions; `stepped`: no other thread was driving a
     /// connection. Returns whether to yield now.
     pub(crate) fn polled(&self, got: bool, stepped: bool) -> bool {
@@ -51,18 +56,24 @@ impl Yielding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::mode::MODES;
     use super::*;
 
-    #[test]
-    fn a_poll_in_eight_yields_at_most() {
-        for (mode, stepped) in MODES.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
-            let yielding = Yielding::new(mode);
-            let mut last = -1;
-            for poll in (0..800).filter(|_| yielding.polled(false, stepped)) {
-                assert!(poll - last >= 8, "{poll} behind {last}, {mode:?}");
-                last = poll;
-            }
+    /// The empty polls up to each that yields; all of them if none does.
+    #[cfg(not(loom))]
+    fn runs(stepped: bool, mode: Mode) -> Vec<u32> {
+        let yielding = Yielding::new(mode);
+        let mut before = 0;
+        let mut yields: Vec<u32> = (1..=800).filter(|_| yielding.polled(false, stepped)).collect();
+        if yields.is_empty() {
+            yields.push(800);
+        }
+        yields.into_iter().map(|poll| poll - std::mem::replace(&mut before, poll)).collect()
+    }
+
+    #[cfg(not(loom))]
+    impl transport::policy::trial::Trial for Yielding {
+        fn costs(mode: Mode) -> Vec<Cost> {
+            [false, true].into_iter().flat_map(|stepped| runs(stepped, mode)).map(Cost::CallInPolls).collect()
         }
     }
 

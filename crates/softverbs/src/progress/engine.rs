@@ -27,6 +27,7 @@ use super::attention::Tick;
 use super::source::{Source, Ticking};
 use super::timers::{Timer, Timers};
 use super::wakeup::Wakeup;
+use crate::policy::Policy;
 use crate::policy::spin::{Signs, Spin};
 use crate::policy::trust::TICK;
 use crate::process::PerProcess;
@@ -215,7 +216,7 @@ impl Engine {
     fn run(&self) {
         sys::run_where_the_process_may();
         sys::ask_for_short_slices();
-        let mut spin = Spin::new(config::get().spin, config::get().policy);
+        let mut spin = Spin::new(config::get().policy).with_length(config::get().spin);
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
         let mut now = Instant::now();
         let mut last_tick = now;

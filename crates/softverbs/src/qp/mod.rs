@@ -28,6 +28,7 @@ use crate::cq::{Cq, Producer};
 use crate::instrument::{Instruments, Settings};
 use crate::link::{Arrived, Link, Rings};
 use crate::memory::Batch;
+use crate::policy::Policy;
 use crate::policy::coalesce::Coalescer;
 use crate::policy::poller::Poller;
 use crate::progress::engine::Engine;

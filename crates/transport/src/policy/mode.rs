@@ -4,7 +4,10 @@
 //! A mode replaces predictions only. The guarantees that a heuristic gives whatever it predicts (the longest
 //! spin, the fewest polls between two yields) hold in every mode, and with them the worst cost.
 
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Policy;
 
 /// The mode of all heuristics of a process (`SOFTVERBS_POLICY`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,16 +26,18 @@ pub enum Mode {
 /// The mode of one heuristic, and how many random decisions it has drawn. The count is part of the value, so
 /// a test makes the same decisions in each run.
 #[derive(Debug)]
-pub struct Decisions {
+pub struct Decisions<P: Policy> {
     mode: Mode,
     /// Shared by threads, which may draw in any order.
     drawn: AtomicU64,
+    of: PhantomData<fn() -> P>,
 }
 
-impl Decisions {
-    /// Those of one heuristic.
+impl<P: Policy> Decisions<P> {
+    /// The decisions of one value.
+    #[inline]
     pub fn new(mode: Mode) -> Self {
-        Self { mode, drawn: AtomicU64::new(0) }
+        Self { mode, drawn: AtomicU64::new(0), of: PhantomData }
     }
 
     /// The next decision, if it is made without a prediction.
@@ -46,16 +51,14 @@ impl Decisions {
         match self.mode {
             Mode::Adaptive | Mode::Never => false,
             Mode::Always => true,
-            Mode::Random(seed) => {
-                let drawn = self.drawn.fetch_add(1, Ordering::Relaxed);
-                is_odd(mixed(mixed(seed).wrapping_add(drawn)))
-            }
+            Mode::Random(seed) => is_yes(seed, self.drawn.fetch_add(1, Ordering::Relaxed)),
         }
     }
 }
 
-fn is_odd(number: u64) -> bool {
-    number % 2 == 1
+/// The random decision with this number.
+fn is_yes(seed: u64, number: u64) -> bool {
+    mixed(mixed(seed).wrapping_add(number)) % 2 == 1
 }
 
 /// The finalizer of SplitMix64: each bit of the result depends on all of the argument.
@@ -75,20 +78,29 @@ pub const MODES: [Mode; 6] =
 #[cfg(any(test, feature = "testing"))]
 pub fn random_modes(count: u32) -> impl Iterator<Item = Mode> {
     (0..1 << count).map(move |wanted: u32| {
-        let begins_so = |mode: &Mode| {
-            let decisions = Decisions::new(*mode);
-            (0..count).all(|i| decisions.prescribed() == Some(wanted & 1 << i != 0))
-        };
-        (0..).map(Mode::Random).find(begins_so).expect("half of all seeds begin with a yes")
+        let begins_so = |seed: &u64| (0..count).all(|i| is_yes(*seed, i.into()) == (wanted & 1 << i != 0));
+        (0..).find(begins_so).map(Mode::Random).expect("half of all seeds begin with a yes")
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Cost;
     use super::*;
 
+    /// A heuristic without a prediction.
+    struct Yes;
+
+    impl Policy for Yes {
+        const WORST: Cost = Cost::Spins(0);
+
+        fn new(_mode: Mode) -> Self {
+            Self
+        }
+    }
+
     fn decisions(mode: Mode, count: usize) -> Vec<bool> {
-        let decisions = Decisions::new(mode);
+        let decisions = Decisions::<Yes>::new(mode);
         (0..count).filter_map(|_| decisions.prescribed()).collect()
     }
 

@@ -8,6 +8,7 @@ use super::super::ring::Ring;
 use super::super::sync::{AtomicU32, Ordering::Relaxed};
 use super::super::turn::{Left, Turn};
 use super::{AGAIN, Held, RECEIVE, RunList, assert_at_rest, check, check_in};
+use crate::policy::Policy;
 use crate::policy::mode::{Mode, random_modes};
 use crate::policy::poller::Poller;
 
