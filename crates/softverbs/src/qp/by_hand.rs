@@ -7,11 +7,11 @@ use std::sync::{Arc, Weak};
 use super::linked::Transport;
 use super::{Qp, State};
 use crate::link::{Arrived, Packets, Route};
-use crate::lock;
 use crate::port::{Endpoint, Packet, Port};
 use crate::progress::engine::Engine;
 use crate::progress::{By, Driven};
 use crate::sys::Errno;
+use crate::{config, lock};
 use transport::roce::rc::{Rc, ReceiveTerms, SendTerms};
 use transport::step::reason;
 
@@ -100,7 +100,7 @@ impl Qp {
     fn drop_outstanding(&self) -> Result<(), Errno> {
         let mut session = lock(&self.session);
         let Transport::Roce(roce) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
-        let fresh = Rc::new(self.num, self.max_send_wr, self.srq.is_none())?;
+        let fresh = Rc::new(self.num, self.max_send_wr, self.srq.is_none(), config::get().policy)?;
         let outstanding = std::mem::replace(&mut roce.conn, fresh).outstanding();
         roce.link = None;
         session.timer = None;

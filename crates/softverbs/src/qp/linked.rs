@@ -32,7 +32,7 @@ impl Transport {
                 Self::Iwarp(Linked { conn, link: None })
             }
             config::Transport::Roce => {
-                let conn = Rc::new(num, max_send_wr, own_receives)?;
+                let conn = Rc::new(num, max_send_wr, own_receives, config::get().policy)?;
                 Self::Roce(Linked { conn, link: None })
             }
         })

@@ -8,6 +8,7 @@
 //! `trial` of each, in every mode and on a virtual clock, holds it to this cost. Here are the heuristics of
 //! the protocols; those of softverbs implement the same trait.
 
+pub(crate) mod acknowledge;
 pub(crate) mod congestion;
 pub mod mode;
 #[cfg(any(test, feature = "testing"))]
@@ -35,4 +36,21 @@ pub enum Cost {
     Spins(u32),
     /// A system call in so many polls.
     CallInPolls(u32),
+    /// A round trip for so many packets.
+    RoundTripForPackets(u32),
+    /// So many packets have to wait for one acknowledgement.
+    AcknowledgedPackets(u32),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::acknowledge::Acknowledging;
+    use super::congestion::Window;
+    use super::trial::check;
+
+    #[test]
+    fn no_heuristic_costs_more_than_it_states() {
+        check::<Acknowledging>();
+        check::<Window>();
+    }
 }

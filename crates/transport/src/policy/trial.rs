@@ -27,8 +27,10 @@ impl Cost {
     fn is_within(self, worst: Self) -> bool {
         match (self, worst) {
             (Self::Delay(this), Self::Delay(most)) => this <= most,
-            (Self::Spins(this), Self::Spins(most)) => this <= most,
-            (Self::CallInPolls(this), Self::CallInPolls(fewest)) => this >= fewest,
+            (Self::Spins(this), Self::Spins(most))
+            | (Self::AcknowledgedPackets(this), Self::AcknowledgedPackets(most)) => this <= most,
+            (Self::CallInPolls(this), Self::CallInPolls(fewest))
+            | (Self::RoundTripForPackets(this), Self::RoundTripForPackets(fewest)) => this >= fewest,
             _ => false,
         }
     }
@@ -47,6 +49,8 @@ mod tests {
         assert!(Cost::Spins(1).is_within(Cost::Spins(1)) && !Cost::Spins(2).is_within(Cost::Spins(1)));
         assert!(Cost::CallInPolls(9).is_within(Cost::CallInPolls(8)), "fewer calls");
         assert!(!Cost::CallInPolls(7).is_within(Cost::CallInPolls(8)));
+        assert!(!Cost::RoundTripForPackets(1).is_within(Cost::RoundTripForPackets(2)));
+        assert!(!Cost::AcknowledgedPackets(17).is_within(Cost::AcknowledgedPackets(16)));
         assert!(!delay(1).is_within(Cost::Spins(1)), "of another kind");
     }
 }

@@ -14,6 +14,7 @@ use super::packets::Packets;
 use super::recorder::{BASE, Recorder};
 use crate::access::{FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::host::Durable;
+use crate::policy::mode::Mode;
 use crate::roce::rc::{Rc, ReceiveTerms, SendTerms};
 use crate::roce::wire::{DEFAULT_PKEY, Opcode, Packet, PathMtu, Psn};
 use crate::step::{Budget, Quota, reason};
@@ -71,8 +72,8 @@ impl Run {
     fn new(choice: [u8; 4]) -> Self {
         let own_receives = choice[0] & 1 == 0;
         let first = [0xff_fff0 + u32::from(choice[1]), u32::from(choice[2]) << 16];
-        let mut conns =
-            NUMBERS.map(|num| Rc::new(num, DEPTH, own_receives).expect("memory for a connection"));
+        let mut conns = NUMBERS
+            .map(|num| Rc::new(num, DEPTH, own_receives, Mode::Adaptive).expect("memory for a connection"));
         for (me, conn) in conns.iter_mut().enumerate() {
             let terms = ReceiveTerms {
                 mtu: PathMtu::Mtu256,

@@ -26,6 +26,7 @@ mod tests;
 use crate::access::Access;
 use crate::host::Host;
 use crate::limits::MAX_READS;
+use crate::policy::mode::Mode;
 use crate::roce::link::{Dropped, PacketLink};
 use crate::roce::wire::{Opcode, Operation, Packet, is_same_partition};
 use crate::sq::Progress;
@@ -70,15 +71,15 @@ pub struct Rc {
 impl Rc {
     /// `num` is the queue pair's number, which completions carry, `max_send_wr` the length of its send queue.
     /// `own_receives`: receives belong to the queue pair and end with it; those of a shared receive queue do
-    /// not. ENOMEM.
-    pub fn new(num: u32, max_send_wr: u32, own_receives: bool) -> Result<Self, Errno> {
+    /// not. `mode`: how its heuristics decide. ENOMEM.
+    pub fn new(num: u32, max_send_wr: u32, own_receives: bool, mode: Mode) -> Result<Self, Errno> {
         Ok(Self {
             num,
             own_receives,
             state: State::Idle,
             terms: None,
-            requester: Requester::new(max_send_wr)?,
-            responder: Responder::new(num),
+            requester: Requester::new(max_send_wr, mode)?,
+            responder: Responder::new(num, mode),
             buf: PacketBuf::new()?,
             is_established: false,
             is_draining: false,

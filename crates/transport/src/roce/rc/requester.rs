@@ -19,7 +19,10 @@ use super::packet::{PacketBuf, operation_of};
 use super::terms::{ReceiveTerms, SendTerms};
 use crate::access::{Access, Bind, Unreachable};
 use crate::host::Host;
+use crate::policy::Policy;
+use crate::policy::acknowledge::Acknowledging;
 use crate::policy::congestion::Window;
+use crate::policy::mode::Mode;
 use crate::roce::link::PacketLink;
 use crate::roce::wire::{AtomicEth, Bth, Extension, Opcode, Operation, Psn, Reth};
 use crate::sq::{Progress, SendQueue};
@@ -28,12 +31,11 @@ use crate::units::{Errno, Micros};
 use crate::wr::{Local, Op, SendWr, status};
 use retry::Retry;
 
-/// Bytes that one read request asks for.
+/// Bytes that one read request asks for. A fixed trade-off, no prediction: larger pieces would exceed the
+/// window more, smaller ones cost more requests.
 const READ_PIECE: usize = 32 << 10;
 /// Packets that one read request asks for.
 const READ_PIECE_PACKETS: u64 = 32;
-/// The last packet of a message sets AckReq, and in a long message every packet after this many.
-const ACK_INTERVAL: u64 = 8;
 
 /// A message that has PSNs: its request in the send queue, the first PSN, and how many there are.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +81,7 @@ pub(super) struct Requester {
     reads_open: usize,
     max_reads: usize,
     window: Window,
+    acknowledging: Acknowledging,
     retry: Retry,
     /// A local request that cannot be sent. It fails once all earlier ones are complete.
     failing: Option<(u64, u32)>,
@@ -92,7 +95,7 @@ pub(super) struct Requester {
 
 impl Requester {
     /// ENOMEM.
-    pub(super) fn new(max_send_wr: u32) -> Result<Self, Errno> {
+    pub(super) fn new(max_send_wr: u32, mode: Mode) -> Result<Self, Errno> {
         let mut messages = VecDeque::new();
         messages.try_reserve_exact(max_send_wr as usize).map_err(|_| libc::ENOMEM)?;
         Ok(Self {
@@ -109,7 +112,8 @@ impl Requester {
             piece: 1,
             reads_open: 0,
             max_reads: 1,
-            window: Window::new(1),
+            window: Window::new(mode),
+            acknowledging: Acknowledging::of_requester(mode),
             retry: Retry::default(),
             failing: None,
             blocked: false,
@@ -124,7 +128,7 @@ impl Requester {
         self.first_psn = terms.sq_psn;
         self.piece = ((READ_PIECE / mtu) as u64).min(READ_PIECE_PACKETS);
         self.max_reads = terms.reads();
-        self.window = Window::new(mtu);
+        self.window.open(mtu);
         self.retry = Retry::new(terms);
         self.is_open = true;
     }
@@ -184,14 +188,18 @@ impl Requester {
             if budget.is_used_up() {
                 break Sent::Busy;
             }
-            if let Err(status) = self.build(host, buf, &message, packets) {
-                self.failing = Some((message.position, status));
-                break Sent::Idle;
-            }
+            let ack_req = match self.build(host, buf, &message, packets) {
+                Ok(ack_req) => ack_req,
+                Err(status) => {
+                    self.failing = Some((message.position, status));
+                    break Sent::Idle;
+                }
+            };
             if !host.send_packet(buf.bytes()) {
                 self.blocked = true;
                 break Sent::Idle;
             }
+            self.acknowledging.count(ack_req);
             budget.charge(1, buf.bytes().len());
             if self.sent == self.acked {
                 self.retry.started();
@@ -279,14 +287,15 @@ impl Requester {
         (message.first + (piece + 1) * self.piece).min(message.end())
     }
 
-    /// Builds the packet at the cursor. The status of the request, if its memory cannot be read.
+    /// Builds the packet at the cursor; whether it requests an acknowledgement. The status of the request, if
+    /// its memory cannot be read.
     fn build(
         &mut self,
         host: &mut impl Host,
         buf: &mut PacketBuf,
         message: &Message,
         packets: u64,
-    ) -> Result<(), u32> {
+    ) -> Result<bool, u32> {
         let Some(entry) = self.sq.entry(message.position) else { return Err(status::LOC_QP_OP_ERR) };
         let wr = &entry.wr;
         let index = self.cursor - message.first;
@@ -305,11 +314,13 @@ impl Requester {
                 (operation, extension_of(wr, operation), left.min(self.mtu))
             }
         };
+        // Nothing follows it before an acknowledgement.
         let window_end = self.cursor + packets - self.acked >= u64::from(self.window.packets());
+        let ack_req = self.acknowledging.is_due(is_last || window_end);
         let bth = Bth {
             solicited: wr.solicited && is_last && consumes_receive(wr.op),
             pkey: self.pkey,
-            ack_req: is_last || window_end || index % ACK_INTERVAL == ACK_INTERVAL - 1,
+            ack_req,
             ..Bth::new(Opcode::Rc(operation), self.dest_qp, self.psn(self.cursor))
         };
         buf.begin(bth, &extension, len);
@@ -318,7 +329,7 @@ impl Requester {
             Local::LongInline(bytes) => buf.payload(len).copy_from_slice(&bytes[offset..][..len]),
             _ => fetch(host, wr.local.parts(offset as u32, len, 0), buf.payload(len))?,
         }
-        Ok(())
+        Ok(ack_req)
     }
 }
 

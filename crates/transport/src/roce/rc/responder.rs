@@ -18,6 +18,9 @@ use super::terms::ReceiveTerms;
 use crate::access::{Access, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::host::{Durable, Host};
 use crate::limits::{MAX_MESSAGE, MAX_READS};
+use crate::policy::Policy;
+use crate::policy::acknowledge::Acknowledging;
+use crate::policy::mode::Mode;
 use crate::roce::link::{Dropped, PacketLink};
 use crate::roce::wire::{AtomicEth, Extension, Nak, Operation, Packet, Psn, Reth, Syndrome};
 use crate::rq::{Current, RecvQueue};
@@ -26,8 +29,6 @@ use crate::units::Errno;
 use crate::wr::{Completion, Extra, opcode, status};
 use replies::{Replies, Reply};
 
-/// Sends an ACK after this many requests without AckReq, because the peer's window may be small.
-const ACK_AFTER: u32 = 16;
 /// Bytes of the word of an atomic operation.
 const WORD: usize = 8;
 
@@ -70,13 +71,13 @@ pub(super) struct Responder {
     /// The results of the last atomic operations, for duplicates.
     saved: VecDeque<(Psn, u32, u64)>,
     ack_due: bool,
-    unacknowledged: u32,
+    acknowledging: Acknowledging,
     /// What the connection ended with: repeated if the peer repeats the request.
     refused: Option<(Psn, Syndrome)>,
 }
 
 impl Responder {
-    pub(super) fn new(qp_num: u32) -> Self {
+    pub(super) fn new(qp_num: u32, mode: Mode) -> Self {
         let mut rq = RecvQueue::new(qp_num);
         rq.wait_for_receives = false;
         Self {
@@ -89,7 +90,7 @@ impl Responder {
             replies: Replies::default(),
             saved: VecDeque::new(),
             ack_due: false,
-            unacknowledged: 0,
+            acknowledging: Acknowledging::new(mode),
             refused: None,
         }
     }
@@ -137,8 +138,9 @@ impl Responder {
                 self.expected = psn.add(packets);
                 // A response is an acknowledgement.
                 if !(operation == Operation::ReadRequest || operation.is_atomic()) {
-                    self.unacknowledged += 1;
-                    self.ack_due |= packet.bth.ack_req || self.unacknowledged >= ACK_AFTER;
+                    let is_due = self.acknowledging.is_due(packet.bth.ack_req);
+                    self.acknowledging.count(is_due);
+                    self.ack_due |= is_due;
                 }
                 Ok(())
             }
@@ -184,7 +186,6 @@ impl Responder {
     /// Queues the ACK that is due, behind the responses of requests that came before.
     pub(super) fn acknowledge(&mut self) {
         if std::mem::take(&mut self.ack_due) {
-            self.unacknowledged = 0;
             let psn = self.expected.previous();
             self.replies.push(Reply::Ack { psn, msn: self.msn, syndrome: Syndrome::ACK });
         }

@@ -2,6 +2,7 @@
 //! What a schedule over packets is like: which faults exist and how frequent they are.
 
 use crate::access::{REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use crate::policy::mode::Mode;
 use crate::roce::rc::{ReceiveTerms, SendTerms};
 use crate::roce::wire::{DEFAULT_PKEY, PathMtu, Psn};
 use crate::sim::plan::{Disk, Receives};
@@ -41,6 +42,8 @@ pub(super) struct Plan {
     pub sides: [SidePlan; 2],
     /// Actions of phase 1.
     pub actions: usize,
+    /// How the heuristics of both sides decide.
+    pub policy: Mode,
     // What the network does with a packet.
     pub lose: u32,
     pub duplicate: u32,
@@ -110,6 +113,12 @@ impl Plan {
         Self {
             sides,
             actions: draw.one_of(&[20, 60, 150, 300]),
+            policy: match draw.below(8) {
+                0 => Mode::Never,
+                1 => Mode::Always,
+                2 => Mode::Random(draw.below(1 << 16) as u64),
+                _ => Mode::Adaptive,
+            },
             lose: network(draw, 64),
             duplicate: network(draw, 64),
             reorder: network(draw, 128),

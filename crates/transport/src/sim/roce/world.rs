@@ -95,7 +95,8 @@ impl Sim {
             *side = Side { queues, pace: Pace::new(of, is_exact), ..Side::default() };
             self.networks[me].begin();
             memory::begin(&mut self.memories[me], me);
-            self.conns[me] = Some(Rc::new(NUMBERS[me], of.max_send_wr, !of.shared).unwrap());
+            self.conns[me] =
+                Some(Rc::new(NUMBERS[me], of.max_send_wr, !of.shared, self.plan.policy).unwrap());
         }
     }
 

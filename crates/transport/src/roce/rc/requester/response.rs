@@ -164,14 +164,15 @@ impl Requester {
         }
         // The peer has the whole timeout for what is sent again.
         self.retry.started();
-        self.send_again()
+        self.send_again()?;
+        self.window.lost();
+        Ok(())
     }
 
     fn send_again(&mut self) -> Result<(), End> {
         if !self.retry.again() {
             return Err(self.fail_oldest(status::RETRY_EXC_ERR));
         }
-        self.window.lost();
         self.go_back();
         Ok(())
     }

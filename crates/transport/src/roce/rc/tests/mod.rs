@@ -5,5 +5,6 @@ mod faults;
 mod found;
 mod hostile;
 mod pair;
+mod policies;
 mod refusals;
 mod transfer;

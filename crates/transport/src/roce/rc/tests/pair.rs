@@ -2,6 +2,7 @@
 //! Two connections and what joins them.
 
 use crate::access::{LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use crate::policy::mode::Mode;
 use crate::roce::rc::{Rc, ReceiveTerms, SendTerms};
 use crate::roce::wire::{DEFAULT_PKEY, Opcode, Operation, Packet, PathMtu, Psn};
 use crate::step::{Budget, Quota, reason};
@@ -52,7 +53,11 @@ impl Pair {
     }
 
     pub(super) fn with(change: impl Fn(&mut ReceiveTerms, &mut SendTerms)) -> Self {
-        let mut conns = NUMBERS.map(|num| Rc::new(num, 16, true).unwrap());
+        Self::in_mode(Mode::Adaptive, change)
+    }
+
+    pub(super) fn in_mode(mode: Mode, change: impl Fn(&mut ReceiveTerms, &mut SendTerms)) -> Self {
+        let mut conns = NUMBERS.map(|num| Rc::new(num, 16, true, mode).unwrap());
         for (me, conn) in conns.iter_mut().enumerate() {
             let mut path = ReceiveTerms {
                 mtu: PathMtu::Mtu256,
