@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod coalesce;
+pub(crate) mod forwarded;
 pub(crate) mod poller;
 pub(crate) mod settle;
 pub(crate) mod spin;
@@ -24,6 +25,7 @@ mod tests {
     #[test]
     fn no_heuristic_costs_more_than_it_states() {
         check::<super::coalesce::Coalescer>();
+        check::<super::forwarded::Forwarded>();
         check::<super::poller::Poller>();
         check::<super::settle::Settling>();
         check::<super::spin::Spin>();

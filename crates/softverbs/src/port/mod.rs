@@ -117,13 +117,13 @@ impl Port {
         }
         let (engine, slot) = (Engine::get()?, numbers::slot()?);
         let sockets = Sockets::bind(&slot)?;
-        let owners = Owners::new(slot.user());
+        let (owners, policy) = (Owners::new(slot.user()), config::get().policy);
         let port = Arc::new_cyclic(|this| Self {
             this: this.clone(),
             generation: fork::generation(),
             token: engine.token(),
             engine,
-            attention: Attention::new(config::get().policy),
+            attention: Attention::new(policy),
             polls: AtomicBool::new(false),
             ticked: AtomicBool::new(false),
             slot,
@@ -131,7 +131,7 @@ impl Port {
             table: Table::default(),
             order: Mutex::default(),
             owners,
-            receiver: Mutex::new(Receiver::new()),
+            receiver: Mutex::new(Receiver::new(policy)),
             buffers: Buffers::default(),
             drops: Drops::default(),
         });

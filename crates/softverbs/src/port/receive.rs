@@ -17,6 +17,9 @@ use super::order::Query;
 use super::socket::{Family, SLOT_TOKEN};
 use super::steer::QPN_AT;
 use super::{Endpoint, Port, slot};
+use crate::policy::Policy;
+use crate::policy::forwarded::Forwarded;
+use crate::policy::mode::Mode;
 use crate::progress::By;
 use crate::sys::{self, Arrived};
 use transport::roce::wire::{Addresses, BTH_LEN, Flow, GSI_QP, ICRC_LEN, MULTICAST_QP, UDP_PORT, icrc};
@@ -48,21 +51,17 @@ impl AsRef<[u8]> for Packet {
     }
 }
 
-/// After a forwarded packet this many polls check all sockets: more forwarded packets are likely.
-const POLLS_OF_ALL: u32 = 256;
-
 /// State of the receiving thread.
 pub(super) struct Receiver {
     buffer: Box<[u8]>,
     /// Endpoints to which packets were delivered, by number.
     touched: Vec<(u32, Arc<dyn Endpoint>)>,
-    /// How many more polls check all sockets.
-    polls_of_all: u32,
+    forwarded: Forwarded,
 }
 
 impl Receiver {
-    pub(super) fn new() -> Self {
-        Self { buffer: vec![0; BUFFER_LEN].into(), touched: Vec::new(), polls_of_all: 0 }
+    pub(super) fn new(mode: Mode) -> Self {
+        Self { buffer: vec![0; BUFFER_LEN].into(), touched: Vec::new(), forwarded: Forwarded::new(mode) }
     }
 }
 
@@ -81,12 +80,11 @@ impl Port {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 3];
         let count = self.sockets.set.wait(&mut events, Some(Duration::ZERO));
         let (mut found, mut writable) = (false, [false; 2]);
-        receiver.polls_of_all = receiver.polls_of_all.saturating_sub(1);
+        receiver.forwarded.looked(events[..count].iter().any(|event| { event.u64 } == SLOT_TOKEN));
         for event in &events[..count] {
             let (token, flags) = (event.u64, event.events);
             if token == SLOT_TOKEN {
                 found |= self.receive_from_slots(&mut receiver);
-                receiver.polls_of_all = POLLS_OF_ALL;
                 continue;
             }
             let family = if token == Family::V4 as u64 { Family::V4 } else { Family::V6 };
@@ -103,11 +101,11 @@ impl Port {
     }
 
     /// As [`Port::receive`], in a polling thread. Reads only one socket if all queue pairs have addresses of
-    /// its family, except after each tick of the engine and while packets are forwarded.
+    /// its family, except after each tick of the engine and while [`Forwarded`] predicts more.
     pub(super) fn receive_polled(&self, mut receiver: MutexGuard<'_, Receiver>) -> bool {
         let only = self.table.only_family().filter(|family| !self.sockets.is_awaited(*family));
         match only {
-            Some(family) if receiver.polls_of_all == 0 && !self.takes_tick() => {
+            Some(family) if !receiver.forwarded.will_follow() && !self.takes_tick() => {
                 let found = self.receive_from_network(family, &mut receiver);
                 self.drive(receiver, By::Poller);
                 found
