@@ -335,8 +335,7 @@ bench-peers: all
 
 bench-svg:
 	@[ -f $(STAGE)/bench.json ] || { echo "make bench-svg: there is no build/bench.json; make bench leaves it" >&2; exit 2; }
-	@$(SETUP) $(ASK) python3
-	@python3 benches/picture.py $(STAGE)/bench.json docs/bench.svg
+	@$(CARGO_RUN) run --quiet --locked -p bench-svg -- $(STAGE)/bench.json docs/bench.svg
 
 # Says what it counted and exits with 0, whatever that is.
 bench-calls: $(LIBRARY)
