@@ -2,7 +2,7 @@
 //! Only one thread drives, and no reason is lost.
 
 use loom::sync::Arc;
-use loom::thread;
+use loom::thread::{self, JoinHandle};
 
 use super::super::sync::{AtomicU32, Ordering::Relaxed};
 use super::super::turn::{Left, Turn};
@@ -90,6 +90,12 @@ impl Line {
         }
     }
 
+    /// Waits for the threads, and asserts that no reason was lost.
+    fn end<const N: usize>(&self, threads: [JoinHandle<()>; N]) {
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        self.assert_all_seen();
+    }
+
     fn assert_all_seen(&self) {
         while !self.list.is_empty() || !self.later.is_empty() {
             self.engine();
@@ -103,18 +109,21 @@ impl Line {
     }
 }
 
+fn spawn(line: &Arc<Line>, run: impl FnOnce(&Line) + 'static) -> JoinHandle<()> {
+    let line = line.clone();
+    thread::spawn(move || run(&line))
+}
+
 #[test]
 fn one_drives_and_no_reason_is_lost() {
     check(|| {
         let line = Line::new(8, 0);
-        let other = line.clone();
-        let thread = thread::spawn(move || {
-            other.drive(0, 1);
-            other.drive(0, 1);
+        let thread = spawn(&line, |line| {
+            line.drive(0, 1);
+            line.drive(0, 1);
         });
         line.drive(1, 2);
-        thread.join().unwrap();
-        line.assert_all_seen();
+        line.end([thread]);
     });
 }
 
@@ -124,8 +133,7 @@ fn writes_before_the_same_reason_of_two_threads_are_seen() {
         let line = Line::new(8, 0);
         // Both leave the same reason; the last step that gets it must see both notes.
         let threads = [0, 1].map(|i| {
-            let line = line.clone();
-            thread::spawn(move || {
+            spawn(&line, move |line| {
                 line.note(i);
                 if line.turn.enter(AGAIN) {
                     line.run();
@@ -133,8 +141,7 @@ fn writes_before_the_same_reason_of_two_threads_are_seen() {
             })
         });
         line.drive(2, 4);
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        line.assert_all_seen();
+        line.end(threads);
     });
 }
 
@@ -143,21 +150,14 @@ fn a_step_without_budget_continues_on_the_engine() {
     check(|| {
         let line = Line::new(8, 1);
         let threads = [
-            thread::spawn({
-                let line = line.clone();
-                move || line.drive(0, 1)
-            }),
-            thread::spawn({
-                let line = line.clone();
-                move || {
-                    line.engine();
-                    line.engine();
-                }
+            spawn(&line, |line| line.drive(0, 1)),
+            spawn(&line, |line| {
+                line.engine();
+                line.engine();
             }),
         ];
         line.drive(1, 2);
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        line.assert_all_seen();
+        line.end(threads);
     });
 }
 
@@ -165,19 +165,9 @@ fn a_step_without_budget_continues_on_the_engine() {
 fn the_last_round_hands_over_and_loses_nothing() {
     check(|| {
         let line = Line::new(1, 0);
-        let threads = [
-            thread::spawn({
-                let line = line.clone();
-                move || line.drive(0, 1)
-            }),
-            thread::spawn({
-                let line = line.clone();
-                move || line.engine()
-            }),
-        ];
+        let threads = [spawn(&line, |line| line.drive(0, 1)), spawn(&line, |line| line.engine())];
         line.drive(1, 2);
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        line.assert_all_seen();
+        line.end(threads);
     });
 }
 
@@ -186,21 +176,14 @@ fn deferred_work_is_done_by_the_driver_or_the_engine() {
     check(|| {
         let line = Line::new(8, 0);
         let threads = [
-            thread::spawn({
-                let line = line.clone();
-                move || {
-                    line.defer(0, 1);
-                    line.defer(0, 1);
-                }
+            spawn(&line, |line| {
+                line.defer(0, 1);
+                line.defer(0, 1);
             }),
-            thread::spawn({
-                let line = line.clone();
-                move || line.timer()
-            }),
+            spawn(&line, |line| line.timer()),
         ];
         line.drive(1, 2);
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        line.assert_all_seen();
+        line.end(threads);
     });
 }
 
@@ -209,10 +192,7 @@ fn work_that_is_handed_over_does_not_wait_for_deferred_work() {
     check(|| {
         let line = Line::new(8, 1);
         line.defer(0, 1);
-        let thread = thread::spawn({
-            let line = line.clone();
-            move || line.timer()
-        });
+        let thread = spawn(&line, |line| line.timer());
         // The first step has no budget; the driver hands over, even if the connection is on the deferred
         // list.
         line.drive(1, 2);
