@@ -15,29 +15,10 @@ static const size_t lengths[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 63, 64, 65,
 	4095, 4096, 4097, 16383, 16384, 16385, 32768};
 #define LENGTHS (sizeof(lengths) / sizeof(lengths[0]))
 
-static void
-serve_unchanged(struct side *side)
-{
-	serve(side, SIZE, SEED_T, SEED_T);
-}
-
-static void
-serve_rewritten(struct side *side)
-{
-	serve(side, SIZE, SEED_T, SEED_I);
-}
-
-static void
-serve_large_unchanged(struct side *side)
-{
-	serve(side, LARGE, SEED_T, SEED_T);
-}
-
-static void
-serve_large_rewritten(struct side *side)
-{
-	serve(side, LARGE, SEED_T, SEED_I);
-}
+static void serve_unchanged(struct side *side) { serve(side, SIZE, SEED_T, SEED_T); }
+static void serve_rewritten(struct side *side) { serve(side, SIZE, SEED_T, SEED_I); }
+static void serve_large_unchanged(struct side *side) { serve(side, LARGE, SEED_T, SEED_T); }
+static void serve_large_rewritten(struct side *side) { serve(side, LARGE, SEED_T, SEED_I); }
 
 struct setup {
 	struct node node;
@@ -60,30 +41,35 @@ end(struct setup *s)
 }
 
 static void
-read_all(struct side *side)
+read_whole(struct side *side, size_t size)
 {
 	struct setup s;
 
-	begin(&s, side, SIZE, NULL);
-	read_part(&s.link, &s.local, 0, 0, SIZE);
-	check_pattern(s.local.ptr, SIZE, SEED_T, "what was read");
+	begin(&s, side, size, NULL);
+	read_part(&s.link, &s.local, 0, 0, size);
+	check_pattern(s.local.ptr, size, SEED_T, "what was read");
 	end(&s);
 }
 
 static void
-write_all(struct side *side)
+write_whole(struct side *side, size_t size)
 {
 	struct setup s;
 
-	begin(&s, side, SIZE, NULL);
-	fill_pattern(s.local.ptr, SIZE, SEED_I);
-	write_part(&s.link, 0, &s.local, 0, SIZE);
+	begin(&s, side, size, NULL);
+	fill_pattern(s.local.ptr, size, SEED_I);
+	write_part(&s.link, 0, &s.local, 0, size);
 	/* a write completes before its data have arrived; the read after it proves that they have */
-	memset(s.local.ptr, 0, SIZE);
-	read_part(&s.link, &s.local, 0, 0, SIZE);
-	check_pattern(s.local.ptr, SIZE, SEED_I, "what was written and read back");
+	memset(s.local.ptr, 0, size);
+	read_part(&s.link, &s.local, 0, 0, size);
+	check_pattern(s.local.ptr, size, SEED_I, "what was written and read back");
 	end(&s);
 }
+
+static void read_all(struct side *side) { read_whole(side, SIZE); }
+static void write_all(struct side *side) { write_whole(side, SIZE); }
+static void read_large(struct side *side) { read_whole(side, LARGE); }
+static void write_large(struct side *side) { write_whole(side, LARGE); }
 
 /* Every length at odd places on both sides, with nothing beside it touched. */
 static void
@@ -161,31 +147,6 @@ zero_length(struct side *side)
 		RPMA_F_COMPLETION_ALWAYS, NULL));
 	RETURNS(RPMA_E_INVAL, rpma_read(s.link.conn, NULL, 0, NULL, 0, 1, RPMA_F_COMPLETION_ALWAYS, NULL));
 	expect_no_wc(s.link.cq);
-	end(&s);
-}
-
-static void
-read_large(struct side *side)
-{
-	struct setup s;
-
-	begin(&s, side, LARGE, NULL);
-	read_part(&s.link, &s.local, 0, 0, LARGE);
-	check_pattern(s.local.ptr, LARGE, SEED_T, "64 MiB that were read");
-	end(&s);
-}
-
-static void
-write_large(struct side *side)
-{
-	struct setup s;
-
-	begin(&s, side, LARGE, NULL);
-	fill_pattern(s.local.ptr, LARGE, SEED_I);
-	write_part(&s.link, 0, &s.local, 0, LARGE);
-	memset(s.local.ptr, 0, LARGE);
-	read_part(&s.link, &s.local, 0, 0, LARGE);
-	check_pattern(s.local.ptr, LARGE, SEED_I, "64 MiB that were written and read back");
 	end(&s);
 }
 

@@ -65,29 +65,10 @@ with_receives(struct side *side, bool is_target, bool ending)
 	close_with_region(&node, &in);
 }
 
-static void
-ending_target(struct side *side)
-{
-	with_receives(side, true, true);
-}
-
-static void
-ending_initiator(struct side *side)
-{
-	with_receives(side, false, true);
-}
-
-static void
-waiting_target(struct side *side)
-{
-	with_receives(side, true, false);
-}
-
-static void
-waiting_initiator(struct side *side)
-{
-	with_receives(side, false, false);
-}
+static void ending_target(struct side *side) { with_receives(side, true, true); }
+static void ending_initiator(struct side *side) { with_receives(side, false, true); }
+static void waiting_target(struct side *side) { with_receives(side, true, false); }
+static void waiting_initiator(struct side *side) { with_receives(side, false, false); }
 
 /* Deleted without disconnecting: the remote peer must be notified all the same. */
 static void

@@ -244,6 +244,20 @@ delay_initiator(struct side *side)
 	close_both(&node, &src);
 }
 
+/* The one fault does not happen again, neither to the next connection; closes the node. */
+static void
+expect_no_more(struct node *node, struct region *src)
+{
+	struct link link;
+
+	connect_link(node, &link, NULL, NULL);
+	for (uint64_t i = 0; i < 20; i++)
+		write_part(&link, 0, src, 0, 8);
+	end_link(&link);
+	expect_lines(1, "", "");
+	close_both(node, src);
+}
+
 /* ---- connections that are cut ---- */
 
 static void
@@ -270,13 +284,7 @@ kill_initiator(struct side *side)
 	expect_no_wc(link.cq);
 	delete_link(&link);
 	expect_lines(1, "peer:kill@op=5: fault 1, at event 5", "queue pair ");
-	/* and never again */
-	connect_link(&node, &link, NULL, NULL);
-	for (uint64_t i = 0; i < 20; i++)
-		write_part(&link, 0, &src, 0, 8);
-	end_link(&link);
-	expect_lines(1, "", "");
-	close_both(&node, &src);
+	expect_no_more(&node, &src);
 }
 
 /*
@@ -373,12 +381,7 @@ fail_third(struct side *side)
 	expect_no_wc(link.cq);
 	delete_link(&link);
 	expect_lines(1, "wc:RETRY_EXC@op=3: fault 1, at event 3", "queue pair ");
-	connect_link(&node, &link, NULL, NULL);
-	for (uint64_t i = 0; i < 20; i++)
-		write_part(&link, 0, &src, 0, 8);
-	end_link(&link);
-	expect_lines(1, "", "");
-	close_both(&node, &src);
+	expect_no_more(&node, &src);
 }
 
 static void
