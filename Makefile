@@ -52,13 +52,13 @@ VALGRIND_PACKAGES := $(BUILD_PACKAGES) valgrind libc6-dbg
 PEERS_PACKAGES := $(BENCH_PACKAGES) ucx-utils libfabric-bin
 CALLS_PACKAGES := $(BUILD_PACKAGES) python3 valgrind librpma0
 VM_PACKAGES := qemu-system-x86 cpio kmod iproute2 ibverbs-providers
-NEWER_PACKAGES := $(VM_PACKAGES) mmdebstrap debian-archive-keyring xz-utils util-linux git
+NEWER_PACKAGES := $(VM_PACKAGES) mmdebstrap debian-archive-keyring xz-utils util-linux git python3
 SIW_PACKAGES := make binutils gcc-12 libelf1 xz-utils
 VERBS_PACKAGES := $(BUILD_PACKAGES) libclang-dev ibverbs-utils rdmacm-utils perftest libfabric-bin librpma0 python3-pyverbs
 FIO_PACKAGES := $(BUILD_PACKAGES) fio dpkg-dev iproute2
 PROBES_PACKAGES := $(BUILD_PACKAGES) bpftrace
 UPSTREAM_PACKAGES := $(BUILD_PACKAGES) xz-utils libpmem-dev libpmem2-dev libprotobuf-c-dev
-DEB_PACKAGES := $(BUILD_PACKAGES) git xz-utils dpkg-dev debhelper
+DEB_PACKAGES := $(BUILD_PACKAGES) git xz-utils python3 dpkg-dev debhelper
 PACKAGING_PACKAGES := $(DEB_PACKAGES) ibverbs-utils lintian blhc cmake rpm rpmlint mmdebstrap debian-archive-keyring util-linux
 
 CARGO ?= cargo
@@ -425,11 +425,11 @@ bindings:
 	CARGO="$(CARGO)" tools/bindings crates/rdma-sys/bindings/verbs.rs
 
 vendor:
-	@$(SETUP) $(ASK) git
+	@$(SETUP) $(ASK) git python3
 	CARGO="$(CARGO)" tools/vendor vendor
 
 dist:
-	@$(SETUP) $(ASK) git xz-utils
+	@$(SETUP) $(ASK) git xz-utils python3
 	@$(MAKE) --no-print-directory $(MAN_PAGES) $(COMPLETIONS)
 	CARGO="$(CARGO)" tools/dist $(VERSION) build/share/man build/share/completions $(TARBALL)
 
