@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Metrics, for `RPMA_METRICS`: counts the requests and completions of a queue pair, and the receives of shared
-//! receive queues.
+//! Metrics, for `RPMA_METRICS`: counts the requests and completions of a queue pair, and the receives of
+//! shared receive queues.
 
 use std::sync::Arc;
 

@@ -28,15 +28,9 @@ pub(crate) enum Queue {
 /// A host as the driver of its connection uses it.
 pub(crate) trait Stepping: Host + Sized {
     /// Steps the connection.
-    fn step<C: Connection<Self>>(&mut self, conn: &mut C, why: u32, budget: Budget) -> Stepped {
-        conn.step(self, why, budget)
-    }
-
+    fn step<C: Connection<Self>>(&mut self, conn: &mut C, why: u32, budget: Budget) -> Stepped;
     /// When the host needs the next step.
-    fn deadline(&self) -> Option<Micros> {
-        None
-    }
-
+    fn deadline(&self) -> Option<Micros>;
     /// Sends what a step has left in the link.
     fn flush(&mut self);
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Instruments of a queue pair: strict mode, fault injection, metrics.
 //!
-//! A queue pair reports events to one object, [`Instruments`], and does not see what they lead to. A decorator
-//! of the connection's host ([`Instrumented`]) passes calls on, holds back requests and receives, counts
-//! completions, and after a step applies to the connection what is due. So neither the connection nor the queue
-//! pair implements a rule of strict mode or a fault. Which requests fail, and which entries of the send queue
-//! they use, is decided when they are posted ([`Instruments::post`]), in the order of the program. Without
-//! settings the object is empty: the connection calls the host itself, and a post and a step take a branch.
+//! A queue pair reports events to one object, [`Instruments`], and does not see what they lead to. A
+//! decorator of the connection's host ([`Instrumented`]) passes calls on, holds back requests and receives,
+//! counts completions, and after a step applies to the connection what is due. So neither the connection nor
+//! the queue pair implements a rule of strict mode or a fault. Which requests fail, and which entries of the
+//! send queue they use, is decided when they are posted ([`Instruments::post`]), in the order of the program.
+//! Without settings the object is empty: the connection calls the host itself, and a post and a step take a
+//! branch.
 //!
 //! - [`adapter`]: the entries of a send queue as an adapter counts them;
 //! - [`flight`]: the memory of requests in flight;

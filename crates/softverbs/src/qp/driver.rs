@@ -290,6 +290,14 @@ pub(super) struct Host<'a, L> {
 }
 
 impl<L: QpLink> Stepping for Host<'_, L> {
+    fn step<C: Connection<Self>>(&mut self, conn: &mut C, why: u32, budget: Budget) -> Stepped {
+        conn.step(self, why, budget)
+    }
+
+    fn deadline(&self) -> Option<Micros> {
+        None
+    }
+
     fn flush(&mut self) {
         if let Some(link) = self.link {
             link.flush();
