@@ -143,9 +143,11 @@ impl Requester {
         self.messages.is_empty()
     }
 
-    /// The link takes packets again.
+    /// The link takes packets again. What could not be sent has the whole timeout.
     pub(super) fn unblock(&mut self) {
-        self.blocked = false;
+        if std::mem::take(&mut self.blocked) {
+            self.retry.started();
+        }
     }
 
     fn psn(&self, sequence: u64) -> Psn {

@@ -162,8 +162,6 @@ impl Requester {
         if !self.retry.finds_gap() {
             return Ok(());
         }
-        // The peer has the whole timeout for what is sent again.
-        self.retry.started();
         self.send_again()?;
         self.window.lost();
         Ok(())
@@ -180,6 +178,7 @@ impl Requester {
     fn go_back(&mut self) {
         self.cursor = self.acked;
         self.reads_open = 0;
+        self.retry.goes_back();
     }
 
     /// Looks at the timers.
@@ -187,8 +186,8 @@ impl Requester {
         if self.retry.deadline().is_none() {
             return Ok(());
         }
-        let now = host.now();
-        if self.retry.expire(now, self.sent > self.acked) == Expired::Transport {
+        let (now, is_outstanding) = (host.now(), self.sent > self.acked);
+        if self.retry.expire(now, is_outstanding, self.blocked) == Expired::Transport {
             self.send_again()?;
             self.window.timed_out();
         }

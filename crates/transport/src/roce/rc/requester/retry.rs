@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! When requests are sent again, and how often.
 //!
-//! The transport timer is not set anew for each acknowledgement: when it expires after progress, it starts
+//! The transport timer is not restarted for each acknowledgement: when it expires after progress, it starts
 //! again. So it fires between one and two local ACK timeouts after the last progress; the specification
 //! permits four (IBTA 9.7.6.1.3), and the clock is read only when the timer starts.
+//!
+//! It does not count while the link is full, since the last packets of a message request its acknowledgement,
+//! and a retransmission starts it when its first packet leaves.
 
 use crate::host::Host;
 use crate::roce::rc::terms::{RNR_UNLIMITED, SendTerms};
@@ -12,7 +15,7 @@ use crate::units::Micros;
 /// What has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expired {
-    /// Nothing, or requests that made progress since.
+    /// Nothing, or requests that made progress since, or that could not be sent.
     Nothing,
     /// The wait after an RNR NAK.
     Rnr,
@@ -36,6 +39,8 @@ pub(super) struct Retry {
     /// Requests were sent again because of a gap, and none was acknowledged since: what still arrives of the
     /// first transmission shows the same gap.
     is_recovering: bool,
+    /// Requests must be sent again, and none was: the link is full, or the budget is used up.
+    is_pending: bool,
 }
 
 impl Retry {
@@ -50,7 +55,7 @@ impl Retry {
         }
     }
 
-    /// The first request after a pause is sent.
+    /// The first request after a pause is sent, or the link takes packets again.
     pub(super) fn started(&mut self) {
         self.has_progressed = true;
     }
@@ -62,9 +67,18 @@ impl Retry {
         (self.retries_left, self.rnr_retries_left) = (self.retries, self.rnr_retries);
     }
 
-    /// Starts the transport timer if it does not run.
+    /// Requests must be sent again.
+    pub(super) fn goes_back(&mut self) {
+        self.is_pending = true;
+    }
+
+    /// A request was sent: starts the transport timer if it does not run, and again for a retransmission.
     pub(super) fn arm(&mut self, host: &mut impl Host) {
-        if let (None, Some(timeout)) = (self.deadline, self.timeout_us) {
+        let is_resent = std::mem::take(&mut self.is_pending);
+        if is_resent {
+            self.has_progressed = false;
+        }
+        if let (true, Some(timeout)) = (is_resent || self.deadline.is_none(), self.timeout_us) {
             self.deadline = Some(host.now() + timeout);
         }
     }
@@ -79,13 +93,12 @@ impl Retry {
     }
 
     /// What has expired at this time.
-    pub(super) fn expire(&mut self, now: Micros, is_outstanding: bool) -> Expired {
+    pub(super) fn expire(&mut self, now: Micros, is_outstanding: bool, is_blocked: bool) -> Expired {
         if let Some(until) = self.waits_until {
             if now < until {
                 return Expired::Nothing;
             }
             self.waits_until = None;
-            self.has_progressed = true;
             return Expired::Rnr;
         }
         match (self.deadline, self.timeout_us) {
@@ -95,7 +108,8 @@ impl Retry {
                     return Expired::Nothing;
                 }
                 self.deadline = Some(now + timeout);
-                if std::mem::take(&mut self.has_progressed) { Expired::Nothing } else { Expired::Transport }
+                let is_waiting = std::mem::take(&mut self.has_progressed) || self.is_pending || is_blocked;
+                if is_waiting { Expired::Nothing } else { Expired::Transport }
             }
             _ => Expired::Nothing,
         }

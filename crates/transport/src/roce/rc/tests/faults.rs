@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Lost, repeated and late packets, timers and their limits.
 
-use super::pair::{Fate, MTU, Pair, wr};
+use super::pair::{Fate, MTU, Pair, TIMEOUT_US, wr};
 use crate::roce::wire::Operation;
 use crate::step::reason;
 use crate::wr::{Op, status};
@@ -83,10 +83,9 @@ fn an_unanswered_request_fails_after_its_retries() {
         assert_eq!(pair.done(0), [(1, status::RETRY_EXC_ERR), (2, status::WR_FLUSH_ERR)]);
         // The first timer expires after progress: the request was sent.
         assert_eq!(expired, u32::from(retries) + 2);
-        let timeout = 67_108;
         let waited = pair.hosts[0].now - began;
         let periods = u64::from(retries) + 1;
-        assert!((periods * timeout..=4 * periods * timeout).contains(&waited), "{waited} us");
+        assert!((periods * TIMEOUT_US..=4 * periods * TIMEOUT_US).contains(&waited), "{waited} us");
     }
 }
 
@@ -172,4 +171,42 @@ fn a_full_link_loses_nothing() {
     }
     assert_eq!(pair.done(0), [(1, OK)]);
     assert_eq!(pair.bytes(0, 0, 20 * MTU), pair.bytes(1, 0x4000, 20 * MTU));
+}
+
+/// While the link is full, nothing is sent again, and no retry is used.
+#[test]
+fn a_full_link_uses_no_retry() {
+    let mut pair = Pair::with(|_, terms| terms.retries = 1);
+    pair.post(0, wr(1, Op::Write, 0, 8, 0x4000));
+    pair.step(0, reason::POSTED);
+    pair.carry(0, &mut |_, _| Fate::Lost);
+    pair.hosts[0].link.room = Some(0);
+    for _ in 0..10 {
+        assert!(pair.expire(0));
+    }
+    assert!(pair.done(0).is_empty());
+    pair.hosts[0].link.room = None;
+    pair.step(0, reason::WRITABLE);
+    assert!(pair.carry(0, &mut |_, _| Fate::Lost), "it is sent again");
+    assert_eq!(pair.conns[0].deadline(), Some(pair.hosts[0].now + TIMEOUT_US));
+    assert!(pair.expire(0));
+    assert_eq!(pair.done(0), [(1, status::RETRY_EXC_ERR)], "that was the only retry");
+}
+
+/// The first packets of a message request no acknowledgement: nothing is sent again while the link does not
+/// take the last one.
+#[test]
+fn a_full_link_in_a_message_repeats_nothing() {
+    let mut pair = Pair::new();
+    pair.post(0, wr(1, Op::Write, 0, 2 * MTU as u32, 0x4000));
+    pair.hosts[0].link.room = Some(1);
+    pair.step(0, reason::POSTED);
+    for _ in 0..10 {
+        assert!(pair.expire(0));
+    }
+    pair.hosts[0].link.room = None;
+    pair.step(0, reason::WRITABLE);
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, OK)]);
+    assert_eq!(pair.carried[0].len(), 2);
 }

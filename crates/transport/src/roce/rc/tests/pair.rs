@@ -11,6 +11,8 @@ use crate::testing::recorder::{BASE, Call, Recorder, STAG};
 use crate::wr::{Completion, Local, Op, RecvWr, SendWr, Sge};
 
 pub(super) const MTU: usize = 256;
+/// The local ACK timeout: code 14.
+pub(super) const TIMEOUT_US: u64 = 67_108;
 const NUMBERS: [u32; 2] = [0x11_0001, 0x22_0002];
 /// PSNs that wrap around soon.
 const FIRST: [u32; 2] = [0xff_fffa, 0x00_0010];
