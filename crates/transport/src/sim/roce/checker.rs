@@ -80,6 +80,8 @@ pub(super) struct Model {
     /// Accesses that have failed here.
     pub denied: Vec<Access>,
     pub not_durable: bool,
+    /// How often replies to this side were late because the link of the peer was full.
+    pub late_replies: u64,
     /// The program has ended the connection, or destroyed the queue pair.
     pub told: bool,
     pub flushed: bool,
@@ -215,7 +217,8 @@ impl Checker {
                 let has_refused = !peer.told && peer.has_refused(1 - me);
                 // What was posted later suffers from earlier faults, too: the packet behind may be on its
                 // way.
-                let enough = self.faults > u64::from(plan.sides[me].terms.retries);
+                let faults = self.faults + model.late_replies;
+                let enough = faults > u64::from(plan.sides[me].terms.retries);
                 // A duplicate of a read whose memory is gone by then is dropped.
                 let gone = |access: &Access| access.stag == wr.rkey && access.rights == REMOTE_READ;
                 let gone = wr.is_read() && peer.denied.iter().any(gone);

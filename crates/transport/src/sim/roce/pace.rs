@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! When a side sends which packets: what it may send, how often, and when it sends something again.
+//! The pace of one side: which PSNs it may send, how often, and when it may send them again.
+//!
+//! A side sends requests again for one of these causes only: a response showed a gap, once for each gap; it
+//! waited for the time of an RNR NAK; or nothing was acknowledged for a local ACK timeout.
+
+use std::collections::VecDeque;
+use std::ops::Range;
 
 use crate::roce::wire::{Extension, Opcode, Operation, Packet, Psn, Syndrome, rnr_delay_us};
 use crate::units::Micros;
@@ -7,39 +13,51 @@ use crate::units::Micros;
 use super::plan::{NUMBERS, SidePlan};
 
 /// The packets of one side, as requester and as responder.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Pace {
     first: Psn,
     mtu: usize,
     /// `None`: no timer.
     timeout_us: Option<Micros>,
-    /// The request PSNs that were sent, counted from 0 without wrapping, and the next one if nothing is
-    /// repeated.
+    /// The end of the request PSNs that were sent, counted from 0 without wrapping, and the PSN behind the
+    /// last packet.
     sent: u64,
     cursor: u64,
     /// Below this, all are acknowledged.
     acked: u64,
+    /// The PSNs from `acked` on that only a response acknowledges: those of reads and atomic operations.
+    answered: VecDeque<Range<u64>>,
     /// Request packets sent, and how many of them again.
     pub packets: u64,
     pub again: u64,
-    /// The most PSNs that were outstanding.
+    /// The largest number of outstanding PSNs.
     pub most: u64,
-    /// RNR NAKs taken.
+    /// RNR NAKs received.
     pub rnr: u64,
-    /// RNR NAKs since the last progress, and how many there may be, where the wire tells.
+    /// RNR NAKs since the last progress, and the limit, unless the network may repeat them.
     rnr_row: u64,
     rnr_limit: Option<u64>,
-    /// Request packets taken, and acknowledgements sent.
+    /// Request packets received, and acknowledgements sent.
     pub taken: u64,
     pub acks: u64,
-    /// Since the last request was sent, a response was taken, or the link took nothing for a while: so
-    /// another cause than the timer explains that requests are sent again, or the timer expired earlier.
-    is_excused: bool,
-    /// When the oldest outstanding packet was sent, or the last progress was made, or sending went back.
+    /// A response has shown a gap since the last request was sent.
+    has_gap: bool,
+    /// That gap was the first one since the last progress: what arrives behind it shows the same one.
+    is_recovering: bool,
+    /// The timer may have expired since the last request was sent, and before the last acknowledgement.
+    has_expired: bool,
+    /// When the timer may have started last: the oldest outstanding packet was sent or sent again, a packet
+    /// was acknowledged, or the link took packets again.
     quiet_since: Micros,
-    /// When something was last sent or taken.
+    /// The link has refused a request.
+    is_blocked: bool,
+    /// When a packet was last sent or received.
     active_at: Micros,
+    /// The end of the wait after an RNR NAK; it is over when a request is sent.
     rnr_until: Micros,
+    is_waiting: bool,
+    /// The end of the longest wait: a NAK begins another one if the previous wait has expired unseen.
+    rnr_latest: Micros,
 }
 
 impl Pace {
@@ -62,7 +80,7 @@ impl Pace {
         self.first.add(sequence as u32)
     }
 
-    /// A packet goes out.
+    /// The side sends a packet.
     pub(super) fn sends(&mut self, me: usize, packet: &Packet<'_>, now: Micros) {
         let Opcode::Rc(operation) = packet.bth.opcode else { panic!("{packet:?}") };
         assert_eq!(packet.bth.dest_qp, NUMBERS[1 - me]);
@@ -71,7 +89,10 @@ impl Pace {
             self.requests(me, packet, operation, now);
         } else if operation == Operation::Acknowledge {
             self.acks += 1;
-            assert!(self.acks <= self.taken, "side {me} sends more acknowledgements than it gets requests");
+            assert!(
+                self.acks <= self.taken,
+                "side {me} sends more acknowledgements than it receives requests"
+            );
         }
     }
 
@@ -85,61 +106,110 @@ impl Pace {
         let distance = packet.bth.psn.distance(self.psn(self.sent));
         let sequence = self.sent.checked_add_signed(distance.into()).expect("a PSN before the first one");
         assert!(sequence <= self.sent, "side {me} leaves out PSNs: {packet:?}");
-        self.packets += 1;
+        assert!(sequence >= self.acked, "side {me} sends again what is acknowledged: {packet:?}");
+        assert!(now >= self.rnr_until, "side {me} sends {packet:?} within the wait after an RNR NAK");
         let row = self.rnr_row;
-        assert!(self.rnr_limit.is_none_or(|limit| row <= limit), "side {me} goes on after {row} RNR NAKs");
-        if self.sent == self.acked && sequence == self.sent {
+        assert!(self.rnr_limit.is_none_or(|limit| row <= limit), "side {me} continues after {row} RNR NAKs");
+        if self.sent == self.acked {
             self.quiet_since = now;
         }
-        if sequence < self.sent {
-            self.again += 1;
-        }
         if sequence < self.cursor {
-            if let Some(timeout) = self.timeout_us.filter(|_| !self.is_excused && now > self.rnr_until) {
-                let waited = now - self.quiet_since;
-                assert!(waited >= timeout, "side {me} sends {packet:?} again after {waited} us");
-            }
-            if !self.is_excused {
-                self.quiet_since = now;
-            }
+            self.repeats(me, packet, now);
+        }
+        self.packets += 1;
+        self.again += u64::from(sequence < self.sent);
+        if sequence == self.sent && (operation == Operation::ReadRequest || operation.is_atomic()) {
+            self.answered.push_back(sequence..sequence + count);
         }
         self.cursor = sequence + count;
         self.sent = self.sent.max(self.cursor);
         self.most = self.most.max(self.sent - self.acked);
-        (self.is_excused, self.active_at) = (false, now);
+        (self.has_gap, self.has_expired, self.is_waiting) = (false, false, false);
+        self.active_at = now;
     }
 
-    /// A packet of the peer is taken.
+    /// The first packet that is sent again: there is a cause.
+    fn repeats(&mut self, me: usize, packet: &Packet<'_>, now: Micros) {
+        if !self.has_gap && !self.has_expired && !self.is_expired(now) {
+            let waited = now - self.quiet_since;
+            panic!("side {me} sends {packet:?} again without a cause, after {waited} us");
+        }
+        self.quiet_since = now;
+    }
+
+    /// The transport timer may have expired.
+    fn is_expired(&self, now: Micros) -> bool {
+        self.timeout_us.is_some_and(|timeout| now - self.quiet_since >= timeout)
+    }
+
+    /// The side receives a packet.
     pub(super) fn takes(&mut self, packet: &Packet<'_>, now: Micros) {
         let Opcode::Rc(operation) = packet.bth.opcode else { return };
         if operation.is_request() {
             self.taken += 1;
             return;
         }
-        (self.is_excused, self.active_at) = (true, now);
+        self.active_at = now;
         let distance = packet.bth.psn.distance(self.psn(self.sent));
         let Some(sequence) = self.sent.checked_add_signed(distance.into()) else { return };
-        let (mut end, mut delay) = (sequence + 1, 0);
-        if let Extension::Aeth(aeth) = packet.extension {
-            match aeth.syndrome {
-                Syndrome::Rnr { timer } => {
+        if sequence < self.acked || sequence >= self.sent {
+            return;
+        }
+        let syndrome = match packet.extension {
+            Extension::Aeth(aeth) if operation == Operation::Acknowledge => Some(aeth.syndrome),
+            _ => None,
+        };
+        let is_ack = matches!(syndrome, Some(Syndrome::Ack { .. }));
+        let is_complete = self.acknowledge(sequence + u64::from(is_ack), now);
+        match syndrome {
+            Some(Syndrome::Ack { .. }) if is_complete => {}
+            Some(Syndrome::Rnr { timer }) if is_complete => {
+                self.rnr_latest = now + rnr_delay_us(timer);
+                if !std::mem::replace(&mut self.is_waiting, true) {
                     self.rnr += 1;
-                    self.rnr_row += u64::from(now >= self.rnr_until);
-                    (end, delay) = (sequence, rnr_delay_us(timer));
+                    self.rnr_row += 1;
+                    self.rnr_until = self.rnr_latest;
+                    (self.has_gap, self.is_recovering) = (true, false);
                 }
-                Syndrome::Nak(_) => end = sequence,
-                _ => {}
             }
+            // The data of a read, or the result of an atomic operation.
+            None if is_complete => self.advance(sequence + 1, now),
+            _ => self.has_gap |= !std::mem::replace(&mut self.is_recovering, true),
         }
-        if end > self.acked {
-            (self.acked, self.quiet_since, self.rnr_row) = (end, now, u64::from(delay > 0));
-        }
-        self.rnr_until = self.rnr_until.max(now + delay);
     }
 
-    /// The link takes nothing, or time passes in the middle of a step.
-    pub(super) fn excuse(&mut self) {
-        self.is_excused = true;
+    /// Whether all before `end` are acknowledged now: not behind a request whose response is missing.
+    fn acknowledge(&mut self, end: u64, now: Micros) -> bool {
+        let limit = self.answered.front().map_or(end, |first| first.start);
+        if end.min(limit) > self.acked {
+            self.advance(end.min(limit), now);
+        }
+        self.acked == end
+    }
+
+    fn advance(&mut self, end: u64, now: Micros) {
+        self.acked = end;
+        self.has_expired |= self.is_expired(now);
+        (self.quiet_since, self.rnr_row, self.is_recovering) = (now, 0, false);
+        if let Some(first) = self.answered.front_mut() {
+            first.start = first.start.max(end);
+            if first.is_empty() {
+                self.answered.pop_front();
+            }
+        }
+    }
+
+    /// The link refuses a request.
+    pub(super) fn is_refused(&mut self, now: Micros) {
+        self.has_expired |= self.is_expired(now);
+        self.is_blocked = true;
+    }
+
+    /// The link takes packets again.
+    pub(super) fn unblock(&mut self, now: Micros) {
+        if std::mem::take(&mut self.is_blocked) {
+            self.quiet_since = now;
+        }
     }
 
     /// The driver was late, or the network slow: timers are measured from now on.
@@ -147,11 +217,11 @@ impl Pace {
         self.active_at = now;
     }
 
-    /// Nothing is due that could be late.
+    /// No timer that has expired is overdue.
     pub(super) fn is_punctual(&self, now: Micros) -> bool {
         match self.timeout_us {
             Some(timeout) if self.acked < self.sent => {
-                now <= self.active_at.max(self.rnr_until) + 4 * timeout
+                now <= self.active_at.max(self.rnr_latest) + 4 * timeout
             }
             _ => true,
         }

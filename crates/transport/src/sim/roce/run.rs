@@ -51,7 +51,8 @@ impl Sim {
                 continue;
             }
             idle += 1;
-            if idle > 8 && self.nothing_can_run() && !self.advance() {
+            let is_blocked = self.sides.iter().any(|side| side.blocked);
+            if idle > 8 && self.nothing_can_run() && !self.advance() && !is_blocked {
                 return;
             }
         }
@@ -66,10 +67,11 @@ impl Sim {
             self.open(me);
             self.open_for_sending(me);
         }
-        let began = (self.now, [0, 1].map(|me| self.sides[me].pace));
+        let before = [0, 1].map(|me| self.sides[me].pace.clone());
+        let began = self.now;
         self.settle_down();
         if !self.forged {
-            self.ends_in_time(began.0, began.1);
+            self.ends_in_time(began, &before);
             if self.checker.sides.iter().all(|side| !side.is_over()) {
                 (0..2).for_each(|me| self.healthy(me));
             }
@@ -190,7 +192,6 @@ impl Sim {
         }
         if self.trouble(plan.late) {
             self.now += 1 << self.draw.below(20);
-            self.sides.iter_mut().for_each(|side| side.pace.excuse());
             self.expire();
         }
         false
@@ -226,7 +227,10 @@ impl Sim {
     /// The link takes packets again.
     fn unblock(&mut self, me: usize) -> bool {
         let was_blocked = std::mem::take(&mut self.sides[me].blocked);
-        self.sides[me].reasons |= if was_blocked { reason::WRITABLE } else { 0 };
+        if was_blocked {
+            self.sides[me].reasons |= reason::WRITABLE;
+            self.sides[me].pace.unblock(self.now);
+        }
         was_blocked
     }
 

@@ -13,7 +13,7 @@ const DELAY_US: Micros = 1 << 20;
 
 impl Sim {
     pub(super) fn nothing_can_run(&self) -> bool {
-        self.sides.iter().all(|side| side.reasons == 0 && side.flushes.is_empty() && !side.blocked)
+        self.sides.iter().all(|side| side.reasons == 0 && side.flushes.is_empty())
             && self.networks.iter().all(|network| network.arrivals(self.now) == 0)
             && !(self.stepping(0) || self.stepping(1))
     }
@@ -28,6 +28,9 @@ impl Sim {
         let Some(next) = arrivals.chain(timers).min() else { return false };
         self.now = next.max(self.now);
         say!(self, "time passes");
+        for me in (0..2).filter(|me| self.sides[*me].blocked).collect::<Vec<_>>() {
+            self.is_late(me);
+        }
         self.expire();
         if self.healed && !self.forged {
             for (me, side) in self.sides.iter().enumerate() {
@@ -49,7 +52,7 @@ impl Sim {
     }
 
     /// Phase 2 has taken a bounded time and so many packets.
-    pub(super) fn ends_in_time(&self, began: Micros, before: [Pace; 2]) {
+    pub(super) fn ends_in_time(&self, began: Micros, before: &[Pace; 2]) {
         let mut most = 4 * DELAY_US;
         for (me, before) in before.iter().enumerate() {
             let (plan, peer) = (&self.plan.sides[me], &self.plan.sides[1 - me]);
@@ -62,7 +65,8 @@ impl Sim {
             // result of an atomic operation, of which more were outstanding than it announced.
             let is_forgetful = plan.terms.reads > peer.path.reads;
             let is_silent = is_forgetful || self.checker.sides[1 - me].is_over();
-            let faults = self.checker.faults + if is_silent { rounds } else { 0 };
+            let late = self.checker.sides[me].late_replies;
+            let faults = self.checker.faults + late + if is_silent { rounds } else { 0 };
             let (again, may) = (pace.again, pace.may_repeat(faults));
             assert!(
                 again <= may,

@@ -8,7 +8,7 @@ use super::plan::{NUMBERS, Plan};
 use crate::access::{Access, Denied};
 use crate::host::{Durable, Ended};
 use crate::roce::rc::Rc;
-use crate::roce::wire::Packet;
+use crate::roce::wire::{Operation, Packet};
 use crate::sim::memory;
 use crate::sim::plan::Disk;
 use crate::sim::random::Draw;
@@ -114,6 +114,11 @@ impl Sim {
         let happens = self.fault(rate);
         self.checker.faults += u64::from(happens);
         happens
+    }
+
+    /// The replies of a side are late because its link is full, which may cost its peer a retry.
+    pub(super) fn is_late(&mut self, me: usize) {
+        self.checker.sides[1 - me].late_replies += 1;
     }
 
     pub(super) fn host(&mut self, me: usize) -> At<'_> {
@@ -292,14 +297,16 @@ impl World for At<'_> {
 
 impl PacketWorld for At<'_> {
     fn transmit(&mut self, packet: &[u8]) -> bool {
-        let side = &mut self.sim.sides[self.me];
-        if side.blocked || self.sim.trouble(self.sim.plan.blocked) {
-            let side = &mut self.sim.sides[self.me];
-            side.blocked = true;
-            side.pace.excuse();
+        let parsed = Packet::parse(packet).expect("a packet");
+        if self.sim.sides[self.me].blocked || self.sim.fault(self.sim.plan.blocked) {
+            if !std::mem::replace(&mut self.sim.sides[self.me].blocked, true) {
+                self.sim.is_late(self.me);
+            }
+            if parsed.bth.opcode.operation().is_some_and(Operation::is_request) {
+                self.sim.sides[self.me].pace.is_refused(self.sim.now);
+            }
             return false;
         }
-        let parsed = Packet::parse(packet).expect("a packet");
         say!(
             self.sim,
             "side {} sends {:?} {:x?}, {} bytes",
