@@ -8,7 +8,7 @@ use crate::limits::SPARE_REPLIES;
 use crate::roce::link::PacketLink;
 use crate::roce::rc::packet::PacketBuf;
 use crate::roce::rc::terms::ReceiveTerms;
-use crate::roce::wire::{Aeth, Bth, Extension, Opcode, Operation, Psn, Syndrome};
+use crate::roce::wire::{Aeth, Bth, Extension, Nak, Opcode, Operation, Psn, Syndrome};
 use crate::step::Quota;
 use crate::units::Errno;
 
@@ -159,7 +159,7 @@ impl Replies {
         self.count();
     }
 
-    /// Sends replies. `Err`: the memory of the read that has this PSN is gone; no reply is left.
+    /// Sends replies. `Err`: the memory of a new read, which has this PSN, is gone; no reply is left.
     pub(super) fn send(
         &mut self,
         host: &mut impl PacketLink,
@@ -177,12 +177,19 @@ impl Replies {
             }
             let is_complete = match front {
                 Reply::Read { pending: Some(_), .. } => return Ok(Replied::All),
-                Reply::Read { psn, msn, access, sent, pending: None, .. } => {
+                Reply::Read { psn, msn, access, sent, pending: None, repeated } => {
                     let len = (access.len - *sent).min(terms.mtu.bytes());
                     let psn = psn.add((*sent / terms.mtu.bytes()) as u32);
                     let is_last = *sent + len == access.len;
                     let piece = (*sent, len, is_last);
                     if let Err(psn) = build_data(host, buf, terms, (psn, *msn), *access, piece) {
+                        // Only a peer that still waits for the data acts on this NAK.
+                        if *repeated {
+                            let syndrome = Syndrome::Nak(Nak::RemoteAccess);
+                            *front = Reply::Ack { psn, msn: *msn, syndrome };
+                            self.answers[1] -= 1;
+                            continue;
+                        }
                         self.queue.clear();
                         self.count();
                         return Err(psn);

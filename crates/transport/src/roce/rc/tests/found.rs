@@ -151,18 +151,40 @@ fn a_used_up_budget_hides_no_refusal() {
     assert_eq!(pair.done(0), [(1, status::REM_ACCESS_ERR)]);
 }
 
-/// A read whose response was lost, and whose region is deregistered when it is repeated, is refused; the
-/// responder goes on.
+/// A read whose response was lost, and whose region is deregistered or unmapped when it is repeated, is
+/// refused; the responder goes on.
 #[test]
-fn a_repeated_read_of_a_deregistered_region_is_refused() {
-    let mut pair = Pair::new();
-    pair.post(0, wr(1, Op::Read, 0, 8, 0x8000));
+fn a_repeated_read_of_a_lost_region_is_refused() {
+    for state in [State::Deregistered, State::Unmapped] {
+        let mut pair = Pair::new();
+        pair.post(0, wr(1, Op::Read, 0, 8, 0x8000));
+        pair.settle_with(|from, _| if from == 1 { Fate::Lost } else { Fate::Arrives });
+        pair.hosts[1].memory.table[0].state = state;
+        for _ in 0..2 {
+            assert!(pair.expire(0));
+            pair.settle();
+        }
+        assert_eq!(pair.done(0), [(1, status::REM_ACCESS_ERR)], "{state:?}");
+        assert!(!pair.conns[1].is_over(), "{state:?}");
+    }
+}
+
+/// A peer that has received neither the NAK nor the acknowledgements before it, and whose window ends before
+/// the refused request, gets the NAK.
+#[test]
+fn a_nak_is_repeated_for_requests_before_the_refused_one() {
+    let mut pair = Pair::with(|_, terms| terms.retries = 2);
+    for id in 1..=6 {
+        pair.post(0, wr(id, Op::Write, 0, 8, 0x4000));
+    }
+    pair.post(0, SendWr { rkey: 0, ..wr(7, Op::Write, 0, 8, 0x4000) });
     pair.settle_with(|from, _| if from == 1 { Fate::Lost } else { Fate::Arrives });
-    pair.hosts[1].memory.table[0].state = State::Deregistered;
+    assert!(pair.conns[1].is_over() && pair.done(0).is_empty());
     for _ in 0..2 {
         assert!(pair.expire(0));
         pair.settle();
     }
-    assert_eq!(pair.done(0), [(1, status::REM_ACCESS_ERR)]);
-    assert!(!pair.conns[1].is_over());
+    let mut expected: Vec<_> = (1..=6).map(|id| (id, OK)).collect();
+    expected.push((7, status::REM_ACCESS_ERR));
+    assert_eq!(pair.done(0), expected);
 }
