@@ -40,11 +40,11 @@ impl Reply {
         Self::Read { psn, msn, access, sent: 0, pending, repeated }
     }
 
-    /// Whether it is a response, to a duplicate or to a new request.
+    /// Whether it is a response, or a refusal in its place, to a duplicate or to a new request.
     fn is_answer(&self, to_duplicate: bool) -> bool {
         match *self {
             Self::Read { repeated, .. } | Self::Atomic { repeated, .. } => repeated == to_duplicate,
-            Self::Ack { .. } => false,
+            Self::Ack { .. } => to_duplicate && self.is_refusal(),
         }
     }
 
@@ -56,6 +56,14 @@ impl Reply {
 
     fn is_ack(&self) -> bool {
         matches!(self, Self::Ack { syndrome: Syndrome::Ack { .. }, .. })
+    }
+
+    /// A NAK that ends the connection of a peer that still waits for this request.
+    fn is_refusal(&self) -> bool {
+        match self {
+            Self::Ack { syndrome: Syndrome::Nak(code), .. } => *code != Nak::PsnSequence,
+            _ => false,
+        }
     }
 }
 
@@ -73,7 +81,7 @@ pub(in crate::roce::rc) enum Replied {
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     queue: VecDeque<Reply>,
-    /// Responses in the queue, to new requests and to duplicates: the peer counts each request once, so a
+    /// Responses and refusals in the queue, to new requests and to duplicates: the peer counts each request once, so a
     /// duplicate takes no room from a new one.
     answers: [usize; 2],
     next_number: u64,
@@ -109,16 +117,30 @@ impl Replies {
     }
 
     /// Adds a reply. Of ACKs and NAKs behind each other, one is left, however many packets the peer sends
-    /// between two reads: the last one, unless it is an ACK that says less than the NAK before it. A reply
-    /// that finds the queue full is dropped: the peer repeats the request.
+    /// between two reads: the last one, unless it is an ACK that says less than the NAK before it. A refusal
+    /// stays beside an ACK of later requests, which would hide it. A reply that finds the queue full is
+    /// dropped: the peer repeats the request.
     pub(super) fn push(&mut self, reply: Reply) {
         if let (Some(last), Reply::Ack { psn, .. }) = (self.queue.back_mut(), &reply) {
             if let Reply::Ack { psn: before, .. } = *last {
-                // Behind the packet that a NAK asks for: it has arrived.
-                if last.is_ack() || !reply.is_ack() || psn.distance(before) >= 0 {
-                    *last = reply;
+                let distance = psn.distance(before);
+                match (last.is_refusal(), reply.is_refusal()) {
+                    (true, true) if distance == 0 => return,
+                    (true, _) => {}
+                    (false, true) if distance > 0 => {
+                        self.answers[1] += 1;
+                        *last = reply;
+                        return;
+                    }
+                    (false, true) => {}
+                    (false, false) => {
+                        // Behind the packet that a NAK requests: it has arrived.
+                        if last.is_ack() || !reply.is_ack() || distance >= 0 {
+                            *last = reply;
+                        }
+                        return;
+                    }
                 }
-                return;
             }
         }
         if self.queue.len() >= self.max {
@@ -187,7 +209,6 @@ impl Replies {
                         if *repeated {
                             let syndrome = Syndrome::Nak(Nak::RemoteAccess);
                             *front = Reply::Ack { psn, msn: *msn, syndrome };
-                            self.answers[1] -= 1;
                             continue;
                         }
                         self.queue.clear();

@@ -188,3 +188,18 @@ fn a_nak_is_repeated_for_requests_before_the_refused_one() {
     expected.push((7, status::REM_ACCESS_ERR));
     assert_eq!(pair.done(0), expected);
 }
+
+/// The refusal of a repeated read is sent although requests behind it are repeated, too, and acknowledged.
+#[test]
+fn an_acknowledgement_hides_no_refusal() {
+    let mut pair = Pair::new();
+    pair.post(0, wr(1, Op::Read, 0, 8, 0x8000));
+    pair.post(0, wr(2, Op::Write, 0x100, 8, 0x4000));
+    pair.settle_with(|from, _| if from == 1 { Fate::Lost } else { Fate::Arrives });
+    pair.hosts[1].memory.table[0].state = State::Deregistered;
+    for _ in 0..2 {
+        assert!(pair.expire(0));
+        pair.settle();
+    }
+    assert_eq!(pair.done(0), [(1, status::REM_ACCESS_ERR), (2, status::WR_FLUSH_ERR)]);
+}
