@@ -36,8 +36,8 @@ pub(super) struct Retry {
     has_progressed: bool,
     /// Until when nothing is sent because of an RNR NAK.
     waits_until: Option<Micros>,
-    /// Requests were sent again because of a gap, and none was acknowledged since: what still arrives of the
-    /// first transmission shows the same gap.
+    /// Requests were sent again because of a gap or an RNR NAK, and none was acknowledged since: what still
+    /// arrives of the first transmission shows the same gap.
     is_recovering: bool,
     /// Requests must be sent again, and none was: the link is full, or the budget is used up.
     is_pending: bool,
@@ -134,7 +134,8 @@ impl Retry {
             self.rnr_retries_left = left;
         }
         self.waits_until = Some(now + delay_us.max(1));
-        self.is_recovering = false;
+        // The peer drops what follows a packet without a receive. rxe reports that as a gap.
+        self.is_recovering = true;
         true
     }
 }

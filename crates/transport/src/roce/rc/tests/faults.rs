@@ -2,7 +2,7 @@
 //! Lost, repeated and late packets, timers and their limits.
 
 use super::pair::{Fate, MTU, Pair, TIMEOUT_US, wr};
-use crate::roce::wire::Operation;
+use crate::roce::wire::{Aeth, Bth, Extension, Nak, Opcode, Operation, Packet, Psn, Syndrome};
 use crate::step::reason;
 use crate::wr::{Op, status};
 
@@ -125,6 +125,39 @@ fn rnr_retries_are_used_up() {
     }
     assert_eq!(pair.done(0), [(1, status::RNR_RETRY_EXC_ERR)]);
     assert!(!pair.conns[1].is_over(), "the responder goes on");
+}
+
+/// rxe sends a NAK "PSN sequence error" for the packets that follow one without a receive. It costs no retry,
+/// also when it arrives after the wait.
+#[test]
+fn a_gap_behind_an_rnr_nak_is_no_retry() {
+    for is_late in [false, true] {
+        let mut pair = Pair::with(|_, terms| terms.retries = 1);
+        pair.post(0, wr(1, Op::Send, 0, 600, 0));
+        let naks = |pair: &mut Pair, syndrome| {
+            let bth = Bth::new(Opcode::Rc(Operation::Acknowledge), 0x11_0001, Psn::new(0xff_fffa));
+            let aeth = Extension::Aeth(Aeth { syndrome, msn: 0 });
+            pair.hosts[0].link.arrived.push_back(Packet::encode_headers(&bth, &aeth).to_vec());
+            pair.step(0, reason::READABLE);
+        };
+        pair.settle();
+        for _ in 0..4 {
+            if is_late {
+                assert!(pair.expire(0));
+            }
+            naks(&mut pair, Syndrome::Nak(Nak::PsnSequence));
+            if !is_late {
+                assert!(pair.expire(0));
+            }
+            pair.settle();
+        }
+        assert!(pair.conns[0].is_open() && pair.done(0).is_empty(), "late: {is_late}");
+        pair.post_receive(1, 20, 0x7000, 1024);
+        pair.step(1, reason::RECEIVE);
+        assert!(pair.expire(0));
+        pair.settle();
+        assert_eq!(pair.done(0), [(1, OK)]);
+    }
 }
 
 /// A gap costs one retransmission, whatever arrives of the first transmission behind it.
