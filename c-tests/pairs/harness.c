@@ -103,8 +103,9 @@ left_out(const char *name, char *reason, size_t size)
 }
 
 /*
- * The settings of one side: the provider, which on_device() returns, and the file of its network namespace.
- * By default both sides have the provider PAIRS_PROVIDER and the namespace of this process.
+ * The settings of one side: the provider, which on_device() returns, the file of its network namespace, and
+ * the address of its GID, for connections made by hand. By default both sides have the provider
+ * PAIRS_PROVIDER, the namespace of this process and the address 127.0.0.1.
  */
 static void
 take_side(bool is_target)
@@ -112,8 +113,10 @@ take_side(bool is_target)
 	const char *provider = setting(is_target ? "PAIRS_TARGET_PROVIDER" : "PAIRS_INITIATOR_PROVIDER",
 		setting("PAIRS_PROVIDER", "soft"));
 	const char *netns = getenv(is_target ? "PAIRS_TARGET_NETNS" : "PAIRS_INITIATOR_NETNS");
+	const char *gid = setting(is_target ? "PAIRS_TARGET_GID" : "PAIRS_INITIATOR_GID", "::ffff:127.0.0.1");
 
 	setenv("PAIRS_PROVIDER", provider, 1);
+	setenv("PAIRS_GID", gid, 1);
 	if (netns != NULL) {
 		int fd = open(netns, O_RDONLY | O_CLOEXEC);
 

@@ -8,6 +8,24 @@
 
 #define LIMIT_MS 10000
 
+/* The index of the GID of this side in the table of the device, or -1. */
+static int
+find_gid(struct ibv_context *device)
+{
+	struct ibv_gid_entry entries[256];
+	ssize_t n = ibv_query_gid_table(device, entries, 256, 0);
+	struct in6_addr wanted;
+
+	EXPECT(inet_pton(AF_INET6, getenv("PAIRS_GID"), &wanted) == 1, "%s", getenv("PAIRS_GID"));
+	EXPECT(n >= 0, "%zd entries", n);
+	for (ssize_t i = 0; i < n; i++) {
+		EXPECT(entries[i].gid_type == IBV_GID_TYPE_ROCE_V2 && entries[i].port_num == 1, "entry %zd", i);
+		if (memcmp(&entries[i].gid, &wanted, sizeof(wanted)) == 0)
+			return (int)entries[i].gid_index;
+	}
+	return -1;
+}
+
 struct ibv_context *
 roce_device(void)
 {
@@ -18,9 +36,15 @@ roce_device(void)
 	setenv("SOFTVERBS_TRANSPORT", "roce", 1);
 	list = ibv_get_device_list(&n);
 	MADE(list);
-	for (int i = 0; i < n; i++) {
-		if (strcmp(ibv_get_device_name(list[i]), "soft0") == 0)
-			device = ibv_open_device(list[i]);
+	for (int i = 0; i < n && device == NULL; i++) {
+		if ((strcmp(ibv_get_device_name(list[i]), "soft0") == 0) == on_device())
+			continue;
+		device = ibv_open_device(list[i]);
+		MADE(device);
+		if (find_gid(device) < 0) {
+			DONE(ibv_close_device(device));
+			device = NULL;
+		}
 	}
 	ibv_free_device_list(list);
 	MADE(device);
@@ -28,21 +52,12 @@ roce_device(void)
 }
 
 uint8_t
-loopback_index(struct ibv_context *device)
+gid_index(struct ibv_context *device)
 {
-	struct ibv_gid_entry entries[256];
-	ssize_t n = ibv_query_gid_table(device, entries, 256, 0);
-	struct in6_addr wanted;
+	int index = find_gid(device);
 
-	EXPECT(inet_pton(AF_INET6, "::ffff:127.0.0.1", &wanted) == 1, "");
-	EXPECT(n > 0, "%zd entries", n);
-	for (ssize_t i = 0; i < n; i++) {
-		EXPECT(entries[i].gid_type == IBV_GID_TYPE_ROCE_V2 && entries[i].port_num == 1, "entry %zd", i);
-		if (memcmp(&entries[i].gid, &wanted, sizeof(wanted)) == 0)
-			return (uint8_t)entries[i].gid_index;
-	}
-	EXPECT(false, "127.0.0.1 has no GID");
-	return 0;
+	EXPECT(index >= 0, "%s has no GID", getenv("PAIRS_GID"));
+	return (uint8_t)index;
 }
 
 void
@@ -119,7 +134,7 @@ connect_one(struct rc *rc, struct ibv_qp *qp, uint32_t psn)
 {
 	struct rc_terms *terms = &rc->terms;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = (unsigned)terms->access};
-	uint8_t index = loopback_index(rc->device);
+	uint8_t index = gid_index(rc->device);
 	struct identity own = {.number = qp->qp_num, .psn = psn,
 		.place = {(uintptr_t)rc->memory, rc->mr->rkey, (uint32_t)terms->length}};
 	struct identity other;

@@ -43,9 +43,12 @@ struct rc {
 	struct place peer; /* the region of the other side */
 };
 
-/* The device soft0 as a RoCE device, and the index of 127.0.0.1 in its GID table. */
+/*
+ * The RoCE device of this side, and the index of PAIRS_GID in its GID table. On soft0 that is 127.0.0.1 by
+ * default.
+ */
 struct ibv_context *roce_device(void);
-uint8_t loopback_index(struct ibv_context *device);
+uint8_t gid_index(struct ibv_context *device);
 
 /* Makes the objects; the queue pairs are in RESET. */
 void open_rc(struct rc *rc, struct side *side, struct rc_terms terms);

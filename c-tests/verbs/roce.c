@@ -27,7 +27,7 @@ device_i(struct side *side)
 	EXPECT(port.active_mtu >= IBV_MTU_256 && port.gid_tbl_len == 256, "MTU %d, %d GIDs", port.active_mtu, port.gid_tbl_len);
 	DONE(ibv_query_pkey(device, 1, 0, &pkey));
 	EXPECT(pkey == 0xffff, "P_Key %#x", pkey);
-	DONE(ibv_query_gid_ex(device, 1, loopback_index(device), &entry, 0));
+	DONE(ibv_query_gid_ex(device, 1, gid_index(device), &entry, 0));
 	EXPECT(ibv_query_gid_ex(device, 1, 255, &entry, 0) == ENODATA, "a hole");
 	DONE(ibv_query_gid(device, 1, 255, &gid));
 	EXPECT(gid.global.subnet_prefix == 0 && gid.global.interface_id == 0, "a hole");
@@ -56,7 +56,7 @@ transitions_i(struct side *side)
 	MADE(cq);
 	qp = ibv_create_qp(pd, &attr);
 	MADE(qp);
-	ready.ah_attr.grh.sgid_index = loopback_index(device);
+	ready.ah_attr.grh.sgid_index = gid_index(device);
 	DONE(ibv_query_gid(device, 1, ready.ah_attr.grh.sgid_index, &ready.ah_attr.grh.dgid));
 	EXPECT(qp->state == IBV_QPS_RESET && ibv_modify_qp(qp, &ready, ready_mask) == EINVAL, "not from RESET");
 	EXPECT(ibv_modify_qp(qp, &init, init_mask & ~IBV_QP_PORT) == EINVAL, "an attribute is missing");
