@@ -410,8 +410,11 @@ both_ways(struct side *side)
 			post(&rc, (int)i, IBV_WR_SEND, i, i * 5 * PART, PART);
 		}
 		for (uint32_t n = 0; n < RC_QPS; n++) {
-			EXPECT(next_of(rc.recv_cq).status == IBV_WC_SUCCESS, "");
-			EXPECT(next_of(rc.send_cq).status == IBV_WC_SUCCESS, "");
+			struct ibv_wc received = next_of(rc.recv_cq);
+			struct ibv_wc sent = next_of(rc.send_cq);
+
+			EXPECT(received.status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(received.status));
+			EXPECT(sent.status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(sent.status));
 		}
 		for (uint32_t i = 0; i < RC_QPS; i++) {
 			char *part = rc.memory + i * 5 * PART;
