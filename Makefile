@@ -24,6 +24,8 @@
 #   make check-rdma builds it, then runs examples and pairs on a real verbs device, in a virtual machine
 #   make check-rdma-newer  runs examples in a guest of Debian 13, whose device has native flush and native atomic write
 #   make check-siw  builds it, then runs software RDMA against the kernel's software iWARP, in a virtual machine
+#   make check-roce  builds it, then runs soft0 as a RoCE device against the kernel's software RoCE, in a virtual machine;
+#                   check-roce-newer with that of Debian 13
 #   make check-ready installs and builds what all of these targets need, so that several of them can run at a time;
 #                   check-newer-ready what check-rdma-newer needs besides, check-variants-ready what check-threads and check-sanitizers do
 #   make check-upstream UPSTREAM=DIR  builds it, then runs the examples and tests of the original's source trees in DIR on it
@@ -53,6 +55,7 @@ PEERS_PACKAGES := $(BENCH_PACKAGES) ucx-utils libfabric-bin
 CALLS_PACKAGES := $(BUILD_PACKAGES) python3 valgrind librpma0
 VM_PACKAGES := qemu-system-x86 cpio kmod iproute2 ibverbs-providers
 NEWER_PACKAGES := $(VM_PACKAGES) mmdebstrap debian-archive-keyring xz-utils util-linux git python3
+ROCE_PACKAGES := perftest ibverbs-utils
 SIW_PACKAGES := make binutils gcc-12 libelf1 xz-utils
 VERBS_PACKAGES := $(BUILD_PACKAGES) libclang-dev ibverbs-utils rdmacm-utils perftest libfabric-bin librpma0 python3-pyverbs
 FIO_PACKAGES := $(BUILD_PACKAGES) fio dpkg-dev iproute2
@@ -136,7 +139,7 @@ PROGRAM := $(STAGE)/bin/rpma
 MAN_PAGES := build/obj/man.made
 COMPLETIONS := build/obj/completions.made
 
-.PHONY: all demo check check-quick check-long check-threads check-sanitizers check-verbs check-probes fio check-fio bench check-rdma check-rdma-newer check-siw check-packaging check-ready check-newer-ready check-variants-ready install uninstall header setup-tests setup-ready vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants bench-svg bench-calls bench-peers bindings check-arm64
+.PHONY: all demo check check-quick check-long check-threads check-sanitizers check-verbs check-probes fio check-fio bench check-rdma check-rdma-newer check-siw check-roce check-roce-newer check-packaging check-ready check-newer-ready check-variants-ready install uninstall header setup-tests setup-ready vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants bench-svg bench-calls bench-peers bindings check-arm64
 
 all: $(LIBRARY) $(PRELOAD) $(AUDIT) $(PROGRAM) $(MAN_PAGES) $(COMPLETIONS)
 
@@ -384,7 +387,7 @@ vm-programs: examples
 
 setup-ready:
 	@$(SETUP) $(sort $(TEST_PACKAGES) $(VALGRIND_PACKAGES) $(CALLS_PACKAGES) $(VERBS_PACKAGES) \
-		$(PACKAGING_PACKAGES) $(NEWER_PACKAGES) $(SIW_PACKAGES))
+		$(PACKAGING_PACKAGES) $(NEWER_PACKAGES) $(SIW_PACKAGES) $(ROCE_PACKAGES))
 	-@$(SETUP) $(PROBES_PACKAGES)
 	-@$(SETUP) $(FIO_PACKAGES)
 
@@ -415,6 +418,19 @@ check-siw: vm-programs
 	@$(SETUP) $(VM_PACKAGES) $(SIW_PACKAGES) rdmacm-utils
 	@c-tests/vm/check --siw $(VM_PROGRAMS) --program $(PRELOAD) \
 		$(foreach program,rping rdma_client rdma_server,--program $(shell command -v $(program) || echo /usr/bin/$(program))) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm siw
+
+# Programs that connect their queue pairs by hand, and ibv_devinfo, which prints the GIDs.
+ROCE_PROGRAMS := ib_write_bw ib_read_bw ib_send_bw ib_atomic_bw ib_write_lat ib_send_lat ibv_rc_pingpong ibv_devinfo
+ROCE_OPTIONS = --roce $(VM_PROGRAMS) --program $(PRELOAD) $(foreach program,$(ROCE_PROGRAMS),--program $(shell command -v $(program) || echo /usr/bin/$(program)))
+
+check-roce: vm-programs
+	@$(SETUP) $(VM_PACKAGES) $(ROCE_PACKAGES)
+	@c-tests/vm/check $(ROCE_OPTIONS) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm roce
+
+check-roce-newer: vm-programs
+	@$(SETUP) $(NEWER_PACKAGES) $(ROCE_PACKAGES)
+	@c-tests/vm/make-root trixie $(NEWER_ROOT)
+	@c-tests/vm/check --root $(NEWER_ROOT) $(ROCE_OPTIONS) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm-newer roce
 
 header:
 	@$(SETUP) $(ASK) $(BUILD_PACKAGES)
