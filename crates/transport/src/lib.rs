@@ -17,7 +17,7 @@
 //! policy    heuristics, which affect performance only
 //! iwarp     RDMA over TCP: wire formats, and the connection
 //! testing   memory, queues and links of tests, if compiled for them
-//! roce      RDMA over UDP: wire formats, and a reliable connection
+//! roce      RDMA over UDP: wire formats, a reliable connection, and connection management
 //! ```
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Every bound on what a program or a hostile peer may request of a connection, with the reason for its value.
+//! Every bound on what a program or a hostile peer may request of a connection, with the reason for its
+//! value.
 //!
 //! A constant belongs here if someone else could choose the number that it bounds, and memory, time or log
 //! would be used up without it. Timers, retry counts, budgets and batch sizes are decisions of the module
@@ -18,3 +19,17 @@ pub const MAX_READS: u16 = 128;
 /// ACKs and NAKs that may wait beside the responses of reads, which may be duplicates, too: acknowledgements
 /// between two reads are merged.
 pub(crate) const SPARE_REPLIES: usize = 4;
+/// Connection management of RoCE, times as codes n for 4.096 us * 2^n: the shortest and the longest timeout
+/// of the peer that is used, 67 ms, below which a busy machine would be considered lost, and 17 s, four times
+/// the default.
+pub(crate) const CM_MIN_TIMEOUT: u8 = 14;
+pub(crate) const CM_MAX_TIMEOUT: u8 = 22;
+/// The service timeout in an MRA, and the longest one that is accepted: 69 s, that of rdma_cm.
+pub(crate) const CM_SERVICE_TIMEOUT: u8 = 24;
+/// The shortest and the longest time wait: 0.5 s, twice the packet life time of rdma_cm, and 8.6 s. The local
+/// ACK timeout, which the peer chooses, determines it.
+pub(crate) const CM_MIN_TIME_WAIT: u8 = 17;
+pub(crate) const CM_MAX_TIME_WAIT: u8 = 21;
+/// Exchanges of attempts and connections that have ended. They answer messages that the peer repeats; without
+/// them, a lost REJ becomes a second connect request.
+pub(crate) const CM_MAX_ENDED: usize = 4096;

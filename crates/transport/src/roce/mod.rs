@@ -5,8 +5,10 @@
 //! wire      packet formats and the ICRC
 //! link      the packets of a queue pair: what a connection calls besides Host
 //! rc        a reliable connection: requester and responder
+//! cm        connection management
 //! ```
 
+pub mod cm;
 pub mod link;
 pub mod rc;
 pub mod wire;

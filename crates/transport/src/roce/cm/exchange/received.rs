@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What an exchange does with a message of the peer. The manager has found the exchange by the communication
+//! id of this side, and has compared the addresses.
+
+use super::super::event::{ConnParam, Event, Response};
+use super::super::terms::duration_us;
+use super::{Due, Exchange, Outputs, Peer, State, messages};
+use crate::limits::CM_SERVICE_TIMEOUT;
+use crate::roce::wire::cm::{Answered, Dreq, Message, Mra, Reason, Rej, Rep};
+use crate::units::Micros;
+
+impl Exchange {
+    /// The REQ of this exchange has arrived again.
+    pub(in super::super) fn requested_again(&mut self, now: Micros, out: &mut Outputs) {
+        match self.state {
+            State::ReqReceived => self.send(messages::delay(self, Answered::Req), out),
+            // The REP is lost, or has crossed the REQ.
+            State::RepSent => {
+                if let Some(repeat) = &self.repeat {
+                    self.send(repeat.mad.message.clone(), out);
+                }
+            }
+            State::DreqSent(_) => self.send_rejection(Answered::Req, self.peer.comm_id, out),
+            State::TimeWait(_) if self.rejection.is_some() => {
+                self.send_rejection(Answered::Req, self.peer.comm_id, out);
+                self.remember(now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a REP would be the first one of this exchange.
+    pub(in super::super) fn awaits_reply(&self) -> bool {
+        self.state == State::ReqSent
+    }
+
+    /// A REP. Returns false if it belongs to another connection than this exchange.
+    pub(in super::super) fn replied(&mut self, rep: &Rep, out: &mut Outputs) -> bool {
+        if self.state == State::ReqSent {
+            self.peer = Peer { comm_id: rep.local_comm_id, ca_guid: rep.local_ca_guid, qpn: rep.local_qpn };
+            self.terms = self.terms.with_reply(rep);
+            self.state = State::RepReceived;
+            self.repeat = None;
+            self.report(Event::Response(Box::new(response(rep))), out);
+            return true;
+        }
+        if !self.is_active {
+            return false;
+        }
+        if self.rejection.is_some() {
+            self.send_rejection(Answered::Rep, rep.local_comm_id, out);
+            return true;
+        }
+        if rep.local_comm_id != self.peer.comm_id {
+            return false;
+        }
+        match self.state {
+            State::RepReceived => self.send(messages::delay(self, Answered::Rep), out),
+            State::Established => {
+                if let Ok(rtu) = messages::ready(self, &[]) {
+                    self.send(Message::Rtu(rtu), out);
+                }
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// A REP from a queue pair that already has another connection: the attempt fails at both sides.
+    pub(in super::super) fn is_stale(&mut self, rep: &Rep, now: Micros, out: &mut Outputs) {
+        let reason = Reason::STALE_CONNECTION;
+        self.peer.comm_id = rep.local_comm_id;
+        self.state = State::RepReceived;
+        self.report(Event::Rejected { reason, private_data: Box::new(messages::EMPTY) }, out);
+        self.refuse(reason, messages::EMPTY, now, out);
+    }
+
+    /// An RTU with this communication id of the peer.
+    pub(in super::super) fn ready(&mut self, comm_id: u32, out: &mut Outputs) {
+        if self.state == State::RepSent && comm_id == self.peer.comm_id {
+            self.is_established(out);
+        }
+    }
+
+    /// An MRA: the peer needs more time.
+    pub(in super::super) fn delayed(&mut self, mra: &Mra, now: Micros) {
+        let is_expected = match self.state {
+            State::ReqSent => mra.answered == Answered::Req,
+            State::RepSent => mra.answered == Answered::Rep && mra.local_comm_id == self.peer.comm_id,
+            _ => false,
+        };
+        if let (true, Some(repeat)) = (is_expected, &mut self.repeat) {
+            repeat.extend(duration_us(mra.service_timeout.min(CM_SERVICE_TIMEOUT)), now);
+        }
+    }
+
+    /// A REJ.
+    pub(in super::super) fn rejected(&mut self, rej: &Rej, now: Micros, out: &mut Outputs) {
+        if self.state != State::ReqSent && rej.local_comm_id != self.peer.comm_id {
+            return;
+        }
+        match self.state {
+            State::ReqSent | State::RepReceived | State::ReqReceived | State::RepSent => {
+                self.is_abandoned(rej.reason, rej.private_data, now, out);
+            }
+            State::Established => self.is_disconnected(Due::Disconnected, now, out),
+            State::DreqSent(due) => self.is_disconnected(due, now, out),
+            State::TimeWait(_) | State::Gone => {}
+        }
+    }
+
+    /// A DREQ. Returns false if it belongs to another connection than this exchange.
+    pub(in super::super) fn disconnecting(
+        &mut self,
+        dreq: &Dreq,
+        transaction: u64,
+        now: Micros,
+        out: &mut Outputs,
+    ) -> bool {
+        if self.state == State::ReqSent && dreq.remote_qpn == self.qpn {
+            // The peer has given up its REP, which is late or lost.
+            self.peer.comm_id = dreq.local_comm_id;
+        }
+        if dreq.local_comm_id != self.peer.comm_id || dreq.remote_qpn != self.qpn {
+            return false;
+        }
+        // The DREP has the transaction id of the DREQ.
+        let drep = super::Mad { transaction, message: messages::disconnected(self) };
+        match self.state {
+            State::ReqReceived | State::Gone => return false,
+            State::ReqSent | State::RepReceived => {
+                self.is_abandoned(Reason::CONSUMER, messages::EMPTY, now, out);
+            }
+            // The RTU is lost: only an established peer disconnects.
+            State::RepSent => {
+                self.is_established(out);
+                self.is_disconnected(Due::Disconnected, now, out);
+            }
+            State::Established => self.is_disconnected(Due::Disconnected, now, out),
+            State::DreqSent(due) => self.is_disconnected(due, now, out),
+            State::TimeWait(_) => {}
+        }
+        out.push_back(super::Output::Send { route: self.route(), mad: drep });
+        true
+    }
+
+    /// A DREP with this communication id of the peer.
+    pub(in super::super) fn disconnected(&mut self, comm_id: u32, now: Micros, out: &mut Outputs) {
+        if let (State::DreqSent(due), true) = (self.state, comm_id == self.peer.comm_id) {
+            self.is_disconnected(due, now, out);
+        }
+    }
+}
+
+fn response(rep: &Rep) -> Response {
+    Response {
+        param: ConnParam {
+            qpn: rep.local_qpn,
+            srq: rep.srq,
+            responder_resources: rep.initiator_depth,
+            initiator_depth: rep.responder_resources,
+            flow_control: rep.end_to_end_flow_control,
+            retry_count: 0,
+            rnr_retry_count: rep.rnr_retry_count,
+        },
+        private_data: rep.private_data,
+    }
+}

@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! All exchanges of a process, by communication id.
+//!
+//! A message belongs to an exchange if its addresses and both communication ids are those of the exchange; a
+//! REQ, which has only the id of its sender, by that id, the GUID and the address of the sender. Any other
+//! message is ignored, or answered by one of its size: a REP by a REJ, a DREQ by a DREP. So a message that
+//! repeats too late ends, and one with guessed ids has no effect.
+//!
+//! Plain value: a driver has it in a mutex. After each call it takes [`Manager::poll`] until there is none,
+//! and sets its timer to [`Manager::deadline`].
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+
+use super::event::{ConnParam, Event, Output, Request};
+use super::exchange::{Exchange, Outputs, QueuePair, State};
+use super::listeners::Listeners;
+use super::terms::{
+    Accept, Bound, CommId, Connect, ListenerId, REQUEST_DATA_LEN, Route, Settings, Terms, gid,
+};
+use crate::limits::CM_MAX_ENDED;
+use crate::roce::wire::PathMtu;
+use crate::roce::wire::cm::{
+    Answered, CMA_HEADER_LEN, CmaHeader, Drep, Dreq, Mad, Message, Reason, Rej, Rep, Req, Transport,
+};
+use crate::units::{Errno, Micros};
+
+/// Random numbers that are tried for a communication id.
+const ID_ATTEMPTS: u32 = 64;
+const SLOT_SHIFT: u32 = 24;
+
+/// What became of a received message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// It was processed or dropped.
+    Taken,
+    /// A REQ for a service and an address on which no listener listens. Pass it to the process that does, or
+    /// [`Manager::refuse`] it.
+    NoListener,
+    /// SIDR_REQ or SIDR_REP, which are not for connections.
+    Other,
+}
+
+/// The sender of a REQ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Origin {
+    address: IpAddr,
+    ca_guid: u64,
+    comm_id: u32,
+}
+
+/// The connection manager of a process.
+pub struct Manager {
+    settings: Settings,
+    random: Box<dyn FnMut() -> u32 + Send>,
+    listeners: Listeners,
+    exchanges: BTreeMap<CommId, Exchange>,
+    /// The passive exchanges, by their REQ.
+    requests: BTreeMap<Origin, CommId>,
+    queue_pairs: BTreeMap<QueuePair, CommId>,
+    deadlines: BTreeSet<(Micros, CommId)>,
+    /// Exchanges in the time wait, oldest first.
+    ended: VecDeque<CommId>,
+    outputs: Outputs,
+}
+
+impl Manager {
+    /// A manager without exchanges. `random` returns unpredictable numbers.
+    pub fn new(settings: Settings, random: impl FnMut() -> u32 + Send + 'static) -> Self {
+        Self {
+            settings,
+            random: Box::new(random),
+            listeners: Listeners::new(settings.limits),
+            exchanges: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            queue_pairs: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            ended: VecDeque::new(),
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Reports requests for a service to `bound`. The most specific listener gets a request. A REQ is dropped
+    /// while `backlog` requests are pending; the peer repeats it.
+    pub fn listen(
+        &mut self,
+        service: crate::roce::wire::cm::ServiceId,
+        bound: Bound,
+        backlog: u32,
+    ) -> ListenerId {
+        self.listeners.add(service, bound, backlog as usize)
+    }
+
+    /// Removes a listener, and rejects its pending requests.
+    pub fn stop_listening(&mut self, listener: ListenerId, now: Micros) {
+        for id in self.listeners.remove(listener) {
+            self.destroy(id, now);
+        }
+    }
+
+    /// The program has fetched the event of a request, which is no longer pending.
+    pub fn fetched(&mut self, id: CommId) {
+        self.update(id, |exchange, _| exchange.fetched());
+    }
+
+    /// Requests a connection: sends a REQ. EINVAL: a value does not fit into its field. EAGAIN: there is no
+    /// communication id.
+    pub fn connect(&mut self, route: Route, call: &Connect<'_>, now: Micros) -> Result<CommId, Errno> {
+        let id = self.allocate().ok_or(libc::EAGAIN)?;
+        let exchange = Exchange::connect(id, &self.settings, route, call, now, &mut self.outputs)?;
+        self.insert(exchange);
+        Ok(id)
+    }
+
+    /// Establishes a connection after [`Event::Response`]: sends the RTU. No event follows. EINVAL: there is
+    /// no reply, or more than 224 bytes of private data.
+    pub fn establish(&mut self, id: CommId, private_data: &[u8]) -> Result<(), Errno> {
+        self.call(id, |exchange, out| exchange.establish(private_data, out))
+    }
+
+    /// Accepts a request: sends the REP. The queue pair is in RTS by then ([`Manager::terms_for`]), since
+    /// the peer may send data at once. EINVAL: there is no request, or a value does not fit into its field.
+    pub fn accept(&mut self, id: CommId, call: &Accept<'_>, now: Micros) -> Result<(), Errno> {
+        self.call(id, |exchange, out| exchange.accept(call, now, out))
+    }
+
+    /// Rejects a request, or a reply after [`Event::Response`]: sends a REJ. No event follows. EINVAL: there
+    /// is neither, or more than 148 bytes of private data.
+    pub fn reject(
+        &mut self,
+        id: CommId,
+        reason: Reason,
+        private_data: &[u8],
+        now: Micros,
+    ) -> Result<(), Errno> {
+        self.call(id, |exchange, out| exchange.reject(reason, private_data, now, out))
+    }
+
+    /// Ends a connection: sends a DREQ, and reports the end when it is answered. Without effect if it has
+    /// ended. EINVAL: there is no connection, or more than 220 bytes of private data.
+    pub fn disconnect(&mut self, id: CommId, private_data: &[u8], now: Micros) -> Result<(), Errno> {
+        self.call(id, |exchange, out| exchange.disconnect(private_data, now, out))
+    }
+
+    /// The queue pair has received its first packet (`IBV_EVENT_COMM_EST`), which replaces the RTU.
+    pub fn received_data(&mut self, id: CommId) {
+        self.update(id, Exchange::received_data);
+    }
+
+    /// The program has destroyed the identifier. No further event is reported; the peer is notified.
+    pub fn destroy(&mut self, id: CommId, now: Micros) {
+        self.update(id, |exchange, out| exchange.destroy(now, out));
+    }
+
+    /// The attributes of the queue pair: after [`Event::Response`], or after [`Manager::accept`].
+    pub fn terms(&self, id: CommId) -> Option<Terms> {
+        self.exchanges.get(&id)?.terms()
+    }
+
+    /// The attributes of the queue pair if the program accepts a request with these parameters.
+    pub fn terms_for(&self, id: CommId, call: &Accept<'_>) -> Option<Terms> {
+        self.exchanges.get(&id)?.terms_for(call)
+    }
+
+    /// The next message to send, or event to report.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When [`Manager::expire`] is due.
+    pub fn deadline(&self) -> Option<Micros> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// The time has come: repeats messages, and ends what has waited long enough.
+    pub fn expire(&mut self, now: Micros) {
+        while let Some((_, id)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
+            self.update(id, |exchange, out| exchange.expire(now, out));
+        }
+    }
+
+    /// A datagram to queue pair 1 has arrived.
+    pub fn receive(&mut self, mad: &Mad, route: Route, now: Micros) -> Received {
+        match &mad.message {
+            Message::Req(req) => return self.requested(req, mad.transaction, route, now),
+            Message::Rep(rep) => self.replied(rep, mad.transaction, route, now),
+            Message::Mra(mra) => {
+                self.find(mra.remote_comm_id, route, |exchange, _| exchange.delayed(mra, now));
+            }
+            Message::Rej(rej) => self.rejected(rej, route, now),
+            Message::Rtu(rtu) => {
+                self.find(rtu.remote_comm_id, route, |exchange, out| exchange.ready(rtu.local_comm_id, out));
+            }
+            Message::Dreq(dreq) => {
+                let is_known = self.find(dreq.remote_comm_id, route, |exchange, out| {
+                    exchange.disconnecting(dreq, mad.transaction, now, out)
+                });
+                if is_known != Some(true) {
+                    self.send(route, mad.transaction, unknown_disconnected(dreq));
+                }
+            }
+            Message::Drep(drep) => {
+                self.find(drep.remote_comm_id, route, |exchange, out| {
+                    exchange.disconnected(drep.local_comm_id, now, out);
+                });
+            }
+            Message::SidrReq(_) | Message::SidrRep(_) => return Received::Other,
+        }
+        Received::Taken
+    }
+
+    /// Answers a message for which there is no exchange, and no process that has one: a REQ and a REP by a
+    /// REJ, a DREQ by a DREP, others not at all.
+    pub fn refuse(&mut self, mad: &Mad, route: Route, reason: Reason) {
+        let answer = match &mad.message {
+            Message::Req(req) => rejection(0, req.local_comm_id, Answered::Req, reason),
+            Message::Rep(rep) => rejection(rep.remote_comm_id, rep.local_comm_id, Answered::Rep, reason),
+            Message::Dreq(dreq) => unknown_disconnected(dreq),
+            _ => return,
+        };
+        self.send(route, mad.transaction, answer);
+    }
+
+    fn send(&mut self, route: Route, transaction: u64, message: Message) {
+        self.outputs.push_back(Output::Send { route, mad: Mad { transaction, message } });
+    }
+
+    fn requested(&mut self, req: &Req, transaction: u64, route: Route, now: Micros) -> Received {
+        let origin = Origin { address: route.remote, ca_guid: req.local_ca_guid, comm_id: req.local_comm_id };
+        if let Some(id) = self.requests.get(&origin).copied() {
+            self.find(id.0, route, |exchange, out| exchange.requested_again(now, out));
+            return Received::Taken;
+        }
+        let Some(listener) = self.listeners.find(req.service_id, route.local) else {
+            return Received::NoListener;
+        };
+        match self.check(req, route, now) {
+            Ok((header, mtu, private_data)) if self.listeners.has_room(listener, route.remote) => {
+                let Some(id) = self.allocate() else { return Received::Taken };
+                let terms = Terms::of_request(route, mtu, req);
+                let exchange = Exchange::requested(id, &self.settings, terms, transaction, req, now);
+                self.requests.insert(origin, id);
+                self.listeners.add_pending(id, listener, route.remote);
+                self.insert(exchange);
+                let request = Request {
+                    listener,
+                    route,
+                    service: req.service_id,
+                    source_port: header.source_port,
+                    param: ConnParam {
+                        qpn: req.local_qpn,
+                        srq: req.srq,
+                        responder_resources: req.initiator_depth,
+                        initiator_depth: req.responder_resources,
+                        flow_control: req.end_to_end_flow_control,
+                        retry_count: req.retry_count,
+                        rnr_retry_count: req.rnr_retry_count,
+                    },
+                    private_data,
+                };
+                self.outputs.push_back(Output::Event { id, event: Event::Request(Box::new(request)) });
+            }
+            Ok(_) => {}
+            Err(reason) => {
+                self.send(route, transaction, rejection(0, req.local_comm_id, Answered::Req, reason));
+            }
+        }
+        Received::Taken
+    }
+
+    /// Whether a REQ is acceptable; why not.
+    fn check(
+        &mut self,
+        req: &Req,
+        route: Route,
+        now: Micros,
+    ) -> Result<(CmaHeader, PathMtu, [u8; REQUEST_DATA_LEN]), Reason> {
+        if req.transport != Transport::Rc {
+            return Err(Reason::INVALID_TRANSPORT);
+        }
+        let mtu = PathMtu::from_code(req.path_mtu).ok_or(Reason::INVALID_MTU)?;
+        // The connection is between the addresses of the packet, as its ICRC is.
+        if req.primary.local_gid != gid(route.remote) || req.primary.remote_gid != gid(route.local) {
+            return Err(Reason::INVALID_GID);
+        }
+        let (header, data) = CmaHeader::decode(&req.private_data).map_err(|_| Reason::CONSUMER)?;
+        if Ok(header.addresses) != route.reversed().addresses() {
+            return Err(Reason::INVALID_GID);
+        }
+        if req.local_comm_id == 0 || req.local_qpn == 0 {
+            return Err(Reason::CONSUMER);
+        }
+        let queue_pair = QueuePair { address: route.remote, ca_guid: req.local_ca_guid, qpn: req.local_qpn };
+        if self.end_stale(queue_pair, now) {
+            return Err(Reason::STALE_CONNECTION);
+        }
+        let private_data = data.try_into().map_err(|_| Reason::CONSUMER)?;
+        debug_assert_eq!(data.len() + CMA_HEADER_LEN, Req::PRIVATE_DATA_LEN);
+        Ok((header, mtu, private_data))
+    }
+
+    /// Ends the connection that a queue pair of the peer already has. Returns whether there is one.
+    fn end_stale(&mut self, queue_pair: QueuePair, now: Micros) -> bool {
+        let Some(id) = self.queue_pairs.get(&queue_pair).copied() else { return false };
+        self.update(id, |exchange, out| {
+            if exchange.state == State::Established {
+                // Without private data, a disconnection of an established exchange does not fail.
+                let _ = exchange.disconnect(&[], now, out);
+            }
+        });
+        true
+    }
+
+    fn replied(&mut self, rep: &Rep, transaction: u64, route: Route, now: Micros) {
+        let is_first = self.find(rep.remote_comm_id, route, |exchange, _| exchange.awaits_reply());
+        let queue_pair = QueuePair { address: route.remote, ca_guid: rep.local_ca_guid, qpn: rep.local_qpn };
+        if is_first == Some(true) && (rep.local_comm_id == 0 || rep.local_qpn == 0) {
+            return;
+        }
+        if is_first == Some(true) && self.end_stale(queue_pair, now) {
+            self.find(rep.remote_comm_id, route, |exchange, out| exchange.is_stale(rep, now, out));
+            return;
+        }
+        let is_known = self.find(rep.remote_comm_id, route, |exchange, out| exchange.replied(rep, out));
+        if is_known != Some(true) {
+            let reason = Reason::INVALID_COMM_ID;
+            let rej = rejection(rep.remote_comm_id, rep.local_comm_id, Answered::Rep, reason);
+            self.send(route, transaction, rej);
+        }
+    }
+
+    fn rejected(&mut self, rej: &Rej, route: Route, now: Micros) {
+        let mut id = rej.remote_comm_id;
+        if id == 0 && rej.reason == Reason::TIMEOUT {
+            // The peer has not received a REP, and identifies its REQ by its GUID.
+            let Some(guid) = rej.info.first_chunk().copied().map(u64::from_be_bytes) else { return };
+            let origin = Origin { address: route.remote, ca_guid: guid, comm_id: rej.local_comm_id };
+            let Some(request) = self.requests.get(&origin) else { return };
+            id = request.0;
+        }
+        self.find(id, route, |exchange, out| exchange.rejected(rej, now, out));
+    }
+
+    /// A communication id that no exchange has.
+    fn allocate(&mut self) -> Option<CommId> {
+        let slot = u32::from(self.settings.slot) << SLOT_SHIFT;
+        (0..ID_ATTEMPTS).find_map(|_| {
+            let id = CommId(slot | ((self.random)() & ((1 << SLOT_SHIFT) - 1)));
+            (id.0 != 0 && !self.exchanges.contains_key(&id)).then_some(id)
+        })
+    }
+
+    fn insert(&mut self, exchange: Exchange) {
+        let id = exchange.id;
+        self.deadlines.extend(exchange.deadline().map(|at| (at, id)));
+        self.queue_pairs.extend(exchange.remote_queue_pair().map(|pair| (pair, id)));
+        self.exchanges.insert(id, exchange);
+    }
+
+    fn call(
+        &mut self,
+        id: CommId,
+        call: impl FnOnce(&mut Exchange, &mut Outputs) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        self.update(id, call).unwrap_or(Err(libc::EINVAL))
+    }
+
+    /// The exchange of a message with this communication id, if it is between the same addresses.
+    fn find<T>(
+        &mut self,
+        id: u32,
+        route: Route,
+        message: impl FnOnce(&mut Exchange, &mut Outputs) -> T,
+    ) -> Option<T> {
+        let id = CommId(id);
+        let is_between = self.exchanges.get(&id).is_some_and(|exchange| exchange.route() == route);
+        if is_between { self.update(id, message) } else { None }
+    }
+
+    /// Changes an exchange, and what the manager has recorded of it.
+    fn update<T>(&mut self, id: CommId, change: impl FnOnce(&mut Exchange, &mut Outputs) -> T) -> Option<T> {
+        let exchange = self.exchanges.get_mut(&id)?;
+        let (deadline, queue_pair) = (exchange.deadline(), exchange.remote_queue_pair());
+        let (was_unfetched, had_ended) =
+            (exchange.is_unfetched, matches!(exchange.state, State::TimeWait(_)));
+        let result = change(exchange, &mut self.outputs);
+        if exchange.deadline() != deadline {
+            if let Some(at) = deadline {
+                self.deadlines.remove(&(at, id));
+            }
+            self.deadlines.extend(exchange.deadline().map(|at| (at, id)));
+        }
+        if exchange.remote_queue_pair() != queue_pair {
+            if let Some(pair) = queue_pair {
+                self.queue_pairs.remove(&pair);
+            }
+            self.queue_pairs.extend(exchange.remote_queue_pair().map(|pair| (pair, id)));
+        }
+        if was_unfetched && !exchange.is_unfetched {
+            self.listeners.remove_pending(id);
+        }
+        match exchange.state {
+            State::TimeWait(_) if !had_ended => {
+                self.ended.push_back(id);
+                self.evict();
+            }
+            State::Gone => self.remove(id),
+            _ => {}
+        }
+        Some(result)
+    }
+
+    /// Removes an exchange that has ended.
+    fn remove(&mut self, id: CommId) {
+        if let Some(exchange) = self.exchanges.remove(&id) {
+            let (address, peer) = (exchange.route().remote, exchange.peer);
+            let origin = Origin { address, ca_guid: peer.ca_guid, comm_id: peer.comm_id };
+            if self.requests.get(&origin) == Some(&id) {
+                self.requests.remove(&origin);
+            }
+        }
+        // Most end in the order in which they began to wait.
+        if let Some(at) = self.ended.iter().position(|ended| *ended == id) {
+            self.ended.remove(at);
+        }
+    }
+
+    /// Ends the oldest time wait if there are too many.
+    fn evict(&mut self) {
+        if self.ended.len() > CM_MAX_ENDED {
+            if let Some(oldest) = self.ended.front().copied() {
+                self.update(oldest, Exchange::end_time_wait);
+            }
+        }
+    }
+
+    /// Whether nothing is left of past connections.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.exchanges.is_empty()
+            && self.requests.is_empty()
+            && self.queue_pairs.is_empty()
+            && self.deadlines.is_empty()
+            && self.ended.is_empty()
+            && !self.listeners.has_pending()
+    }
+}
+
+/// A REJ for which there is no exchange.
+fn rejection(local_comm_id: u32, remote_comm_id: u32, answered: Answered, reason: Reason) -> Message {
+    Message::Rej(Rej {
+        local_comm_id,
+        remote_comm_id,
+        answered,
+        info_len: 0,
+        reason,
+        info: [0; 72],
+        private_data: [0; Rej::PRIVATE_DATA_LEN],
+    })
+}
+
+/// The DREP to a DREQ for which there is no exchange.
+fn unknown_disconnected(dreq: &Dreq) -> Message {
+    Message::Drep(Drep {
+        local_comm_id: dreq.remote_comm_id,
+        remote_comm_id: dreq.local_comm_id,
+        private_data: [0; Drep::PRIVATE_DATA_LEN],
+    })
+}

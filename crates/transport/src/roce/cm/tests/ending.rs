@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The end of connections and of identifiers.
+
+use super::*;
+use crate::roce::wire::cm::{Dreq, Rej};
+
+/// The last event of both sides, after which the managers are empty.
+fn ends(pair: &mut Pair) -> [Vec<Event>; 2] {
+    let mut all = [Vec::new(), Vec::new()];
+    loop {
+        for (side, events) in pair.run().into_iter().enumerate() {
+            all[side].extend(events.into_iter().map(|(_, event)| event));
+        }
+        match (0..2).filter_map(|side| Some((pair.managers[side].deadline()?, side))).min() {
+            Some((_, side)) => pair.wait(side),
+            None => break,
+        }
+    }
+    assert!(pair.managers.iter().all(Manager::is_empty));
+    all
+}
+
+#[test]
+fn a_disconnection_is_reported_at_both_sides() {
+    for side in 0..2 {
+        let mut pair = Pair::new();
+        let ids = pair.established([1, 2]);
+        let id = [ids.0, ids.1][side];
+        pair.managers[side].disconnect(id, &[], pair.now).unwrap();
+        let began = pair.now;
+        let end = || vec![Event::Disconnected, Event::TimeWaitExit];
+        assert_eq!(ends(&mut pair), [end(), end()]);
+        assert_eq!((pair.now - began) / MS, 536, "the local ACK timeout of the connection");
+        assert_eq!(pair.managers[side].disconnect(id, &[], pair.now), Err(libc::EINVAL));
+    }
+}
+
+#[test]
+fn crossing_disconnections_end_both_sides() {
+    let mut pair = Pair::new();
+    let (active, passive) = pair.established([1, 2]);
+    pair.managers[0].disconnect(active, &[], pair.now).unwrap();
+    pair.managers[1].disconnect(passive, &[], pair.now).unwrap();
+    pair.managers[1].disconnect(passive, &[], pair.now).unwrap();
+    let end = || vec![Event::Disconnected, Event::TimeWaitExit];
+    assert_eq!(ends(&mut pair), [end(), end()]);
+}
+
+#[test]
+fn a_lost_rtu_is_replaced_by_the_dreq() {
+    let mut pair = Pair::new();
+    let (active, passive, rep) = pair.accepted([1, 2]);
+    pair.deliver(0, &rep);
+    pair.managers[0].establish(active, &[]).unwrap();
+    pair.outputs(0);
+    pair.managers[0].disconnect(active, &[], pair.now).unwrap();
+    assert_eq!(pair.run()[1], [(passive, Event::Established), (passive, Event::Disconnected)]);
+}
+
+#[test]
+fn a_peer_that_does_not_answer_is_disconnected_after_all_retries() {
+    let mut pair = Pair::new();
+    let (active, _) = pair.established([1, 2]);
+    pair.managers[0].disconnect(active, &[], pair.now).unwrap();
+    let began = pair.now;
+    let end = loop {
+        pair.wait(0);
+        let (_, events) = pair.outputs(0);
+        if let [event] = &events[..] {
+            break event.clone();
+        }
+    };
+    assert_eq!(end, (active, Event::Disconnected));
+    assert_eq!((pair.now - began) / MS, 16 * 4_831 + 13);
+}
+
+#[test]
+fn a_destroyed_identifier_notifies_its_peer_and_reports_nothing() {
+    let mut pair = Pair::new();
+    let (active, _) = pair.established([1, 2]);
+    pair.managers[0].destroy(active, pair.now);
+    pair.outputs(0);
+    pair.wait(0);
+    assert_eq!(
+        ends(&mut pair),
+        [vec![], vec![Event::Disconnected, Event::TimeWaitExit]],
+        "by a repeated DREQ"
+    );
+
+    let mut pair = Pair::new();
+    let (_, passive, rep) = pair.accepted([3, 4]);
+    pair.managers[1].destroy(passive, pair.now);
+    assert_eq!(ends(&mut pair), [vec![rejected(Reason::CONSUMER, b"")], vec![]]);
+    // The peer may have the reply.
+    let mut pair = Pair::new();
+    let (active, passive, _) = pair.accepted([3, 4]);
+    pair.deliver(0, &rep_of(&rep, passive, active));
+    pair.outputs(0);
+    pair.managers[0].establish(active, &[]).unwrap();
+    pair.managers[1].destroy(passive, pair.now);
+    let [ended, _] = ends(&mut pair);
+    assert_eq!(ended, [Event::Disconnected, Event::TimeWaitExit]);
+}
+
+#[test]
+fn a_dreq_may_overtake_the_rep() {
+    let mut pair = Pair::new();
+    let (active, passive, rep) = pair.accepted([1, 2]);
+    pair.managers[1].destroy(passive, pair.now);
+    let sent = pair.sent(1);
+    assert!(matches!(&sent[0].message, Message::Rej(_)), "which is lost");
+    pair.deliver(0, &sent[1]);
+    assert_eq!(pair.event(0), (active, rejected(Reason::CONSUMER, b"")));
+    pair.deliver(0, &rep);
+    assert_eq!(pair.sent(0), []);
+}
+
+/// A REP between other communication ids.
+fn rep_of(mad: &Mad, passive: CommId, active: CommId) -> Mad {
+    let Message::Rep(mut rep) = mad.message.clone() else { panic!() };
+    (rep.local_comm_id, rep.remote_comm_id) = (passive.0, active.0);
+    Mad { transaction: mad.transaction, message: Message::Rep(rep) }
+}
+
+#[test]
+fn an_accepted_request_can_be_disconnected() {
+    let mut pair = Pair::new();
+    let (_, passive, _) = pair.accepted([1, 2]);
+    pair.managers[1].disconnect(passive, &[], pair.now).unwrap();
+    assert_eq!(ends(&mut pair), [vec![rejected(Reason::CONSUMER, b"")], vec![Event::ConnectError]]);
+}
+
+#[test]
+fn only_a_connection_can_be_disconnected() {
+    let mut pair = Pair::new();
+    let (active, passive, _) = pair.requested(1);
+    assert_eq!(pair.managers[0].disconnect(active, &[], pair.now), Err(libc::EINVAL));
+    assert_eq!(pair.managers[0].establish(active, &[]), Err(libc::EINVAL));
+    assert_eq!(pair.managers[1].disconnect(passive, &[], pair.now), Err(libc::EINVAL));
+    assert_eq!(pair.managers[1].establish(passive, &[]), Err(libc::EINVAL));
+    assert_eq!(pair.managers[1].disconnect(CommId(9), &[], pair.now), Err(libc::EINVAL));
+}
+
+#[test]
+fn a_dreq_for_nobody_is_answered() {
+    let mut pair = Pair::new();
+    let dreq = Dreq { local_comm_id: 5, remote_comm_id: 6, remote_qpn: 7, private_data: [0; 220] };
+    pair.deliver(0, &Mad { transaction: 8, message: Message::Dreq(dreq) });
+    let mad = pair.only(0);
+    let Message::Drep(drep) = mad.message else { panic!() };
+    assert_eq!((drep.local_comm_id, drep.remote_comm_id, mad.transaction), (6, 5, 8));
+}
+
+#[test]
+fn a_guessed_message_ends_nothing() {
+    let mut pair = Pair::new();
+    let (active, passive) = pair.established([1, 2]);
+    let dreq = |local, remote_qpn| {
+        let dreq =
+            Dreq { local_comm_id: local, remote_comm_id: passive.0, remote_qpn, private_data: [0; 220] };
+        Mad { transaction: 8, message: Message::Dreq(dreq) }
+    };
+    let rej = Rej {
+        local_comm_id: active.0 + 1,
+        remote_comm_id: passive.0,
+        answered: crate::roce::wire::cm::Answered::Other,
+        info_len: 0,
+        reason: Reason::CONSUMER,
+        info: [0; 72],
+        private_data: [0; 148],
+    };
+    pair.deliver(1, &dreq(active.0 + 1, 2));
+    pair.deliver(1, &dreq(active.0, 3));
+    pair.deliver(1, &Mad { transaction: 8, message: Message::Rej(rej) });
+    assert_eq!(pair.sent(1).len(), 2, "a DREP for each DREQ");
+    let elsewhere = Route { remote: [10, 80, 0, 9].into(), ..route(1) };
+    pair.managers[1].receive(&dreq(active.0, 2), elsewhere, pair.now);
+    assert!(matches!(pair.managers[1].poll(), Some(Output::Send { route, .. }) if route == elsewhere));
+    assert!(pair.managers[1].poll().is_none());
+    pair.deliver(1, &dreq(active.0, 2));
+    assert_eq!(pair.event(1), (passive, Event::Disconnected));
+}

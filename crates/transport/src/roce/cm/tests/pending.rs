@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Listeners and pending requests.
+
+use super::*;
+use crate::limits::CM_MAX_ENDED;
+
+/// A REQ with another communication id and queue pair of the peer.
+fn request(id: u32) -> Mad {
+    let mut pair = Pair::new();
+    pair.managers[0].connect(route(0), &connect(id), pair.now).unwrap();
+    let mut mad = pair.only(0);
+    req(&mut mad).local_comm_id = id;
+    mad
+}
+
+#[test]
+fn the_most_specific_listener_gets_a_request() {
+    let mut pair = Pair::new();
+    let address = route(1).local;
+    let bounds = [Bound::AnyV6, Bound::Address([10, 80, 0, 9].into()), Bound::AnyV4, Bound::Address(address)];
+    let mut expected = Vec::new();
+    for (n, bound) in bounds.into_iter().enumerate() {
+        let listener = pair.managers[1].listen(service(), bound, 8);
+        pair.deliver(1, &request(n as u32 + 1));
+        let Event::Request(request) = pair.event(1).1 else { panic!() };
+        expected.push((bound, request.listener == listener));
+    }
+    let is_used: Vec<_> = expected.iter().map(|(_, is_used)| *is_used).collect();
+    assert_eq!(is_used, [false, false, true, true]);
+}
+
+#[test]
+fn a_request_without_a_listener_can_be_refused() {
+    let mut pair = Pair::new();
+    let mut mad = request(1);
+    req(&mut mad).service_id = ServiceId::new(PortSpace::Tcp, 7002);
+    assert_eq!(pair.managers[1].receive(&mad, route(1), pair.now), Received::NoListener);
+    pair.managers[1].refuse(&mad, route(1), Reason::INVALID_SERVICE_ID);
+    let Message::Rej(rej) = pair.only(1).message else { panic!() };
+    let expected = (Reason::INVALID_SERVICE_ID, 0, 1);
+    assert_eq!((rej.reason, rej.local_comm_id, rej.remote_comm_id), expected);
+}
+
+#[test]
+fn a_full_backlog_drops_requests_until_one_is_fetched() {
+    let mut pair = Pair::new();
+    pair.managers[1] = manager(1, 1);
+    pair.managers[1].listen(service(), Bound::Any, 1);
+    pair.deliver(1, &request(1));
+    let (first, _) = pair.event(1);
+    pair.deliver(1, &request(2));
+    assert!(pair.managers[1].poll().is_none());
+    pair.managers[1].fetched(first);
+    pair.deliver(1, &request(2));
+    assert!(matches!(pair.event(1).1, Event::Request(_)));
+}
+
+#[test]
+fn one_host_does_not_use_up_the_backlog() {
+    let mut pair = Pair::new();
+    for n in 1..=5 {
+        pair.deliver(1, &request(n));
+    }
+    assert_eq!(pair.outputs(1).1.len(), 4);
+}
+
+#[test]
+fn a_listener_rejects_its_pending_requests_when_it_ends() {
+    let mut pair = Pair::new();
+    pair.managers[1] = manager(1, 1);
+    let listener = pair.managers[1].listen(service(), Bound::Any, 8);
+    pair.deliver(1, &request(1));
+    let (fetched, _) = pair.event(1);
+    pair.managers[1].fetched(fetched);
+    pair.deliver(1, &request(2));
+    pair.event(1);
+    pair.managers[1].stop_listening(listener, pair.now);
+    let Message::Rej(rej) = pair.only(1).message else { panic!() };
+    assert_eq!((rej.reason, rej.remote_comm_id), (Reason::CONSUMER, 2));
+    assert_eq!(pair.managers[1].receive(&request(3), route(1), pair.now), Received::NoListener);
+    pair.managers[1].accept(fetched, &accept(9), pair.now).unwrap();
+}
+
+#[test]
+fn a_pending_request_ends_when_its_peer_has_given_up() {
+    let mut pair = Pair::new();
+    let (_, passive, _) = pair.requested(1);
+    let began = pair.now;
+    pair.wait(1);
+    assert_eq!(pair.event(1), (passive, rejected(Reason::TIMEOUT, b"")));
+    assert_eq!((pair.now - began) / 1_000_000, 146);
+    pair.wait(1);
+    assert!(pair.managers[1].is_empty());
+}
+
+#[test]
+fn rejected_requests_are_remembered_up_to_a_limit() {
+    let mut pair = Pair::new();
+    let first = request(1);
+    for n in 0..=CM_MAX_ENDED as u32 {
+        let mut mad = first.clone();
+        (req(&mut mad).local_comm_id, req(&mut mad).local_qpn) = (n + 1, n + 1);
+        pair.deliver(1, &mad);
+        let (id, _) = pair.event(1);
+        pair.managers[1].reject(id, Reason::CONSUMER, b"", pair.now).unwrap();
+        pair.outputs(1);
+    }
+    let mut last = first.clone();
+    req(&mut last).local_comm_id = CM_MAX_ENDED as u32 + 1;
+    pair.deliver(1, &last);
+    assert!(matches!(pair.only(1).message, Message::Rej(_)));
+    pair.deliver(1, &first);
+    assert!(matches!(pair.event(1).1, Event::Request(_)), "the oldest is forgotten");
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Connecting: requests, replies, rejections and their repetition.
+
+use super::*;
+use crate::roce::wire::cm::{Answered, Transport};
+
+#[test]
+fn the_terms_of_both_sides_fit() {
+    let mut pair = Pair::new();
+    let (active, passive) = pair.established([0x101, 0x202]);
+    let active = pair.managers[0].terms(active).unwrap();
+    let passive = pair.managers[1].terms(passive).unwrap();
+    let expected = Terms {
+        route: route(0),
+        dest_qp: 0x202,
+        mtu: PathMtu::Mtu1024,
+        rq_psn: Psn::new(0x11),
+        sq_psn: Psn::new(0x22),
+        responder_resources: 2,
+        initiator_depth: 4,
+        ack_timeout: 17,
+        retry_count: 7,
+        rnr_retry_count: 1,
+        pkey: DEFAULT_PKEY,
+        flow_label: 9,
+        traffic_class: 1,
+        hop_limit: 64,
+        peer_srq: true,
+    };
+    assert_eq!(active, expected);
+    let expected = Terms {
+        route: route(1),
+        dest_qp: 0x101,
+        rq_psn: Psn::new(0x22),
+        sq_psn: Psn::new(0x11),
+        responder_resources: 4,
+        initiator_depth: 2,
+        rnr_retry_count: 6,
+        peer_srq: false,
+        ..expected
+    };
+    assert_eq!(passive, expected);
+}
+
+#[test]
+fn a_request_has_what_rdma_cm_reports() {
+    let mut pair = Pair::new();
+    pair.managers[0].connect(route(0), &connect(0x101), pair.now).unwrap();
+    let req = pair.only(0);
+    pair.deliver(1, &req);
+    let (id, event) = pair.event(1);
+    assert_eq!(id.0 >> 24, 0x41, "the slot");
+    let Event::Request(request) = event else { panic!("{event:?}") };
+    assert_eq!((request.route, request.service, request.source_port), (route(1), service(), 40_000));
+    let param = ConnParam {
+        qpn: 0x101,
+        srq: false,
+        responder_resources: 5,
+        initiator_depth: 3,
+        flow_control: false,
+        retry_count: 7,
+        rnr_retry_count: 6,
+    };
+    assert_eq!(request.param, param);
+    assert_eq!(&request.private_data[..8], b"request\0");
+}
+
+#[test]
+fn private_data_has_the_lengths_of_infiniband() {
+    let long = [7; 225];
+    let mut pair = Pair::new();
+    let call = |len| Connect { private_data: &long[..len], ..connect(1) };
+    assert_eq!(pair.managers[0].connect(route(0), &call(57), pair.now), Err(libc::EINVAL));
+    assert!(pair.managers[0].connect(route(0), &call(56), pair.now).is_ok());
+    pair.outputs(0);
+    let (_, passive, _) = pair.requested(2);
+    let call = |len| Accept { private_data: &long[..len], ..accept(3) };
+    let manager = &mut pair.managers[1];
+    assert_eq!(manager.accept(passive, &call(197), pair.now), Err(libc::EINVAL));
+    assert_eq!(manager.reject(passive, Reason::CONSUMER, &long[..149], pair.now), Err(libc::EINVAL));
+    assert_eq!(manager.accept(passive, &call(196), pair.now), Ok(()));
+    let (_, passive, _) = pair.requested(4);
+    assert_eq!(pair.managers[1].reject(passive, Reason::CONSUMER, &long[..148], pair.now), Ok(()));
+}
+
+#[test]
+fn a_request_is_repeated_early_and_then_as_by_linux() {
+    let mut pair = Pair::new();
+    let id = pair.managers[0].connect(route(0), &connect(1), pair.now).unwrap();
+    let req = pair.only(0);
+    let began = pair.now;
+    let mut times = Vec::new();
+    let failed = loop {
+        pair.wait(0);
+        let (mads, events) = pair.outputs(0);
+        match events.first() {
+            None => assert!(matches!(&mads[..], [mad] if *mad == req)),
+            Some(event) => break (event.clone(), mads),
+        }
+        times.push((pair.now - began) / MS);
+    };
+    assert_eq!(times[..6], [200, 600, 1_400, 3_000, 4_831, 9_663]);
+    assert_eq!((times.len(), (pair.now - began) / MS), (4 + 15, 16 * 4_831 + 13));
+    assert_eq!(failed.0, (id, Event::Unreachable));
+    // The peer, which may have the request, is told.
+    let [Mad { message: Message::Rej(rej), .. }] = &failed.1[..] else { panic!("{failed:?}") };
+    assert_eq!((rej.reason, rej.remote_comm_id, rej.info_len), (Reason::TIMEOUT, 0, 8));
+    assert_eq!(rej.info[..8], GUIDS[0].to_be_bytes());
+}
+
+#[test]
+fn a_repeated_request_is_answered_by_mra_rep_or_rej() {
+    let mut pair = Pair::new();
+    let (_, passive, req) = pair.requested(1);
+    pair.deliver(1, &req);
+    let Message::Mra(mra) = pair.only(1).message else { panic!() };
+    assert_eq!((mra.answered, mra.service_timeout), (Answered::Req, 24));
+    pair.managers[1].accept(passive, &accept(2), pair.now).unwrap();
+    let rep = pair.only(1);
+    pair.deliver(1, &req);
+    assert_eq!(pair.only(1), rep);
+
+    let (_, passive, req) = pair.requested(3);
+    pair.managers[1].reject(passive, Reason::CONSUMER, b"no", pair.now).unwrap();
+    let rej = pair.only(1);
+    pair.now += 60_000 * MS;
+    pair.deliver(1, &req);
+    assert_eq!(pair.only(1), rej);
+    pair.run();
+    assert_eq!(pair.managers[1].reject(passive, Reason::CONSUMER, b"no", pair.now), Err(libc::EINVAL));
+}
+
+#[test]
+fn an_mra_postpones_the_end_once() {
+    let mut pair = Pair::new();
+    let (active, passive, req) = pair.requested(1);
+    pair.deliver(1, &req);
+    let mra = pair.only(1);
+    pair.deliver(0, &mra);
+    let began = pair.now;
+    pair.wait(0);
+    assert_eq!((pair.now - began) / MS, 68_719 + 4_831 + 1);
+    pair.deliver(0, &mra);
+    pair.wait(0);
+    assert_eq!((pair.now - began) / MS, 68_719 + 2 * 4_831 + 2, "a second MRA changes nothing");
+    pair.outputs(0);
+    pair.managers[1].accept(passive, &accept(2), pair.now).unwrap();
+    let [events, _] = pair.run();
+    assert!(matches!(&events[..], [(id, Event::Response(_))] if *id == active));
+}
+
+#[test]
+fn a_repeated_reply_is_answered_by_mra_rtu_or_rej() {
+    let mut pair = Pair::new();
+    let (active, passive, rep) = pair.accepted([1, 2]);
+    pair.deliver(0, &rep);
+    pair.outputs(0);
+    pair.deliver(0, &rep);
+    let Message::Mra(mra) = pair.only(0).message else { panic!() };
+    assert_eq!((mra.answered, mra.remote_comm_id), (Answered::Rep, passive.0));
+    pair.managers[0].establish(active, &[]).unwrap();
+    let rtu = pair.only(0);
+    pair.deliver(0, &rep);
+    assert_eq!(pair.only(0), rtu);
+
+    let (active, passive, rep) = pair.accepted([3, 4]);
+    pair.deliver(0, &rep);
+    pair.outputs(0);
+    pair.managers[0].reject(active, Reason::CONSUMER, b"no", pair.now).unwrap();
+    let rej = pair.only(0);
+    pair.deliver(0, &rep);
+    assert_eq!(pair.only(0), rej);
+    pair.deliver(1, &rej);
+    assert_eq!(pair.event(1), (passive, rejected(Reason::CONSUMER, b"no")));
+}
+
+#[test]
+fn data_replaces_the_rtu() {
+    let mut pair = Pair::new();
+    let (_, passive, _) = pair.accepted([1, 2]);
+    pair.managers[1].received_data(passive);
+    assert_eq!(pair.event(1), (passive, Event::Established));
+    pair.managers[1].received_data(passive);
+    assert!(pair.managers[1].poll().is_none());
+    assert_eq!(pair.managers[1].deadline(), None, "the REP is not repeated");
+}
+
+#[test]
+fn a_reply_for_nobody_is_rejected() {
+    let mut pair = Pair::new();
+    let (_, passive, rep) = pair.accepted([1, 2]);
+    pair.managers[0] = manager(0, 100);
+    pair.deliver(0, &rep);
+    let rej = pair.only(0);
+    pair.deliver(1, &rej);
+    assert_eq!(pair.event(1), (passive, rejected(Reason::INVALID_COMM_ID, b"")));
+}
+
+#[test]
+fn a_request_that_the_peer_gives_up_cannot_be_accepted() {
+    let mut pair = Pair::new();
+    let (active, passive, _) = pair.requested(1);
+    pair.managers[0].destroy(active, pair.now);
+    let rej = pair.only(0);
+    pair.deliver(1, &rej);
+    assert_eq!(pair.event(1), (passive, rejected(Reason::TIMEOUT, b"")));
+    assert_eq!(pair.managers[1].accept(passive, &accept(2), pair.now), Err(libc::EINVAL));
+}
+
+/// The reason for which a changed REQ is rejected.
+fn reason(change: impl FnOnce(&mut Req)) -> Reason {
+    let mut pair = Pair::new();
+    pair.managers[0].connect(route(0), &connect(1), pair.now).unwrap();
+    let mut mad = pair.only(0);
+    change(req(&mut mad));
+    pair.deliver(1, &mad);
+    let Message::Rej(rej) = pair.only(1).message else { panic!() };
+    assert_eq!((rej.answered, rej.local_comm_id), (Answered::Req, 0));
+    assert!(pair.managers[1].is_empty());
+    rej.reason
+}
+
+#[test]
+fn an_unacceptable_request_is_rejected() {
+    assert_eq!(reason(|req| req.transport = Transport::Uc), Reason::INVALID_TRANSPORT);
+    assert_eq!(reason(|req| req.path_mtu = 6), Reason::INVALID_MTU);
+    assert_eq!(reason(|req| req.path_mtu = 0), Reason::INVALID_MTU);
+    assert_eq!(reason(|req| req.primary.local_gid[15] ^= 1), Reason::INVALID_GID);
+    assert_eq!(reason(|req| req.primary.remote_gid[15] ^= 1), Reason::INVALID_GID);
+    assert_eq!(reason(|req| req.private_data[0] = 1), Reason::CONSUMER);
+    assert_eq!(reason(|req| req.private_data[19] ^= 1), Reason::INVALID_GID);
+    assert_eq!(reason(|req| req.local_qpn = 0), Reason::CONSUMER);
+    assert_eq!(reason(|req| req.local_comm_id = 0), Reason::CONSUMER);
+}
+
+#[test]
+fn a_queue_pair_number_in_use_is_stale() {
+    let mut pair = Pair::new();
+    let (active, passive) = pair.established([1, 2]);
+    // The peer was restarted, and has the same queue pair number by accident.
+    pair.managers[0] = manager(0, 100);
+    let again = pair.managers[0].connect(route(0), &connect(1), pair.now).unwrap();
+    assert_ne!(again, active);
+    let events = pair.run();
+    assert_eq!(events[0], [(again, rejected(Reason::STALE_CONNECTION, b""))]);
+    assert_eq!(events[1], [(passive, Event::Disconnected)]);
+    // During the time wait it still is.
+    pair.managers[0].connect(route(0), &connect(1), pair.now).unwrap();
+    assert_eq!(pair.run()[1], []);
+    pair.wait(1);
+    assert_eq!(pair.event(1), (passive, Event::TimeWaitExit));
+    pair.managers[0].connect(route(0), &connect(1), pair.now).unwrap();
+    assert!(matches!(pair.run()[1][..], [(_, Event::Request(_))]));
+}
+
+#[test]
+fn a_reply_with_a_queue_pair_number_in_use_is_stale() {
+    let mut pair = Pair::new();
+    let (first, _) = pair.established([1, 2]);
+    pair.managers[1] = manager(1, 100);
+    pair.managers[1].listen(service(), Bound::Any, 8);
+    let (active, passive, rep) = pair.accepted([3, 2]);
+    pair.deliver(0, &rep);
+    let events = pair.run();
+    let stale = rejected(Reason::STALE_CONNECTION, b"");
+    assert_eq!(events[0], [(active, stale.clone()), (first, Event::Disconnected)]);
+    assert_eq!(events[1], [(passive, stale)]);
+}
