@@ -7,6 +7,7 @@
 //! schedules are run, `SIM_SEED` runs one alone and prints what happens in it.
 
 mod checker;
+mod cm;
 mod exhaustive;
 mod forge;
 mod host;

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Two connection managers of RoCE, the programs above them, and a network that loses, duplicates, delays and
+//! reorders messages, run through seeded schedules.
+//!
+//! A host connects to the other one or to itself. The programs accept, reject, establish, disconnect and
+//! destroy at random times, or do not answer. A peer without a connection sends messages with guessed
+//! communication ids, and with the right ids from another address. [`checker`] compares what each program
+//! sees with what the other one has done, and with the worst times that follow from the retries. When a
+//! schedule has ended, no manager has an exchange left.
+
+mod checker;
+mod plan;
+mod world;
+
+use super::schedules;
+use super::schedules::Simulation;
+use checker::Outcome;
+use world::Sim;
+
+#[test]
+fn a_million_schedules() {
+    schedules::run::<Sim>("sim::cm::a_million");
+}
+
+/// What a schedule does depends on its seed alone, not on those that ran before it.
+#[test]
+fn a_seed_is_a_schedule() {
+    let mut used = Sim::new(false);
+    for seed in 0..300 {
+        let first = used.run(seed);
+        assert_eq!(first, used.run(seed), "seed {seed}, twice in a row");
+        assert_eq!(first, Sim::new(false).run(seed), "seed {seed}, in a new world");
+    }
+}
+
+/// Whether what a schedule is to try happens at all.
+#[test]
+fn schedules_reach_every_outcome() {
+    let mut sim = Sim::new(false);
+    for seed in 0..6000 {
+        sim.run(seed);
+    }
+    for outcome in Outcome::ALL {
+        let counts = sim.outcomes[outcome as usize];
+        let is_possible = [outcome != Outcome::ConnectError, true];
+        for (count, is_possible) in counts.iter().zip(is_possible) {
+            assert!(*count > 20 || !is_possible, "{outcome:?}: {counts:?} at active and passive sides");
+        }
+    }
+    assert!(sim.ends > 1000, "{} connections ended by the peer", sim.ends);
+}
