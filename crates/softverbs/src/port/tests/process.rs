@@ -21,6 +21,8 @@ pub(super) struct Inbox {
     pub(super) num: u32,
     /// Sender and number of each packet, and how many were for another number.
     pub(super) packets: Mutex<(HashSet<(u32, u32)>, u32)>,
+    /// Packets below this number belong to an earlier exchange and are not counted.
+    pub(super) floor: AtomicU32,
     pub(super) received: AtomicU32,
     pub(super) by_engine: AtomicU32,
     pub(super) writable: AtomicU32,
@@ -31,7 +33,9 @@ impl Endpoint for Inbox {
         let word = |at: usize| u32::from_be_bytes(packet.as_ref()[at..at + 4].try_into().unwrap());
         let mut packets = lock(&self.packets);
         if word(12) == self.num {
-            packets.0.insert((word(16), word(20)));
+            if word(20) >= self.floor.load(Ordering::Relaxed) {
+                packets.0.insert((word(16), word(20)));
+            }
         } else {
             packets.1 += 1;
         }
@@ -104,6 +108,13 @@ fn member() {
                 }
                 println!("@");
             }
+            "begin" => {
+                sent = numbers[0];
+                let mut packets = lock(&inbox.packets);
+                inbox.floor.store(sent, Ordering::Relaxed);
+                packets.0.clear();
+                println!("@");
+            }
             "report" => {
                 let packets = lock(&inbox.packets);
                 let (forwarded, distrusted) =
@@ -168,7 +179,7 @@ fn stranger() {
             }
             "forge" => {
                 let num = numbers[0];
-                let mut datagram = packet(num, 77, 77, 64);
+                let mut datagram = packet(num, 77, u32::MAX, 64);
                 let [source, destination] = [Ipv4Addr::LOCALHOST; 2];
                 let addresses = Addresses::V4 { source: source.octets(), destination: destination.octets() };
                 let flow = Flow { addresses, source_port: 50_000, destination_port: UDP_PORT };
