@@ -27,7 +27,7 @@ mod psn;
 mod syndrome;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use crate::bytes;
 

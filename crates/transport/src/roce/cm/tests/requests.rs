@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::roce::wire::cm::{Answered, Transport};
+use crate::roce::wire::tests::cm::messages;
 
 #[test]
 fn the_terms_of_both_sides_fit() {
@@ -265,4 +266,30 @@ fn a_reply_with_a_queue_pair_number_in_use_is_stale() {
     let stale = rejected(Reason::STALE_CONNECTION, b"");
     assert_eq!(events[0], [(active, stale.clone()), (first, Event::Disconnected)]);
     assert_eq!(events[1], [(passive, stale)]);
+}
+
+/// The address of a GID.
+fn address(gid: [u8; 16]) -> IpAddr {
+    IpAddr::from(gid).to_canonical()
+}
+
+#[test]
+fn requests_of_the_kernel_are_accepted() {
+    let requests = messages("REQ");
+    assert!(requests.len() > 5);
+    for (transaction, message) in requests {
+        let Message::Req(req) = &message else { panic!("{message:?}") };
+        let route = Route { local: address(req.primary.remote_gid), remote: address(req.primary.local_gid) };
+        let mut manager = manager(1, 1);
+        manager.listen(req.service_id, Bound::Address(route.local), 1);
+        let mad = Mad { transaction, message: message.clone() };
+        assert_eq!(manager.receive(&mad, route, 0), Received::Taken);
+        let Some(Output::Event { id, event: Event::Request(request) }) = manager.poll() else {
+            panic!("{:?}", manager.poll())
+        };
+        assert_eq!((request.route, request.param.qpn), (route, req.local_qpn));
+        manager.accept(id, &accept(9), 0).unwrap();
+        let Some(Output::Send { route: by, mad }) = manager.poll() else { panic!() };
+        assert_eq!((by, mad.transaction), (route, transaction));
+    }
 }

@@ -24,7 +24,7 @@ fn mads() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 /// The messages of the capture with this name, with their transaction ids.
-fn messages(name: &str) -> Vec<(u64, Message)> {
+pub(in crate::roce) fn messages(name: &str) -> Vec<(u64, Message)> {
     let of_name = mads().into_iter().filter(|(of_mad, _)| *of_mad == name);
     let decoded = of_name.map(|(_, payload)| Mad::decode(&payload).unwrap());
     decoded.map(|mad| (mad.transaction, mad.message)).collect()

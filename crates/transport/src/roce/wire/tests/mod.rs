@@ -2,7 +2,7 @@
 //! Tests of the wire format: worked examples, a capture of a kernel peer, hostile input.
 
 mod capture;
-mod cm;
+pub(in crate::roce) mod cm;
 mod examples;
 mod hostile;
 mod icrc;
