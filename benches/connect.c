@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * connect.c -- connection set-up: the time until the first byte arrives, and connections a second. `rpma perf`
- * does not replace it: it times the operations on established connections only.
+ * connect.c -- connection set-up: the time until the first byte arrives, and connections a second. `rpma
+ * perf` does not replace it: it times the operations on established connections only.
  */
 #include "bench.h"
 
