@@ -176,8 +176,9 @@ impl Responder {
         End::Refused(refusal)
     }
 
-    /// After the end: a peer that sends the refused request again, or one before it, has not received the NAK.
-    /// That acknowledges all before it, so a peer whose window is small by then gets it for each of them.
+    /// After the end: a peer that sends the refused request again, or one before it, has not received the
+    /// NAK. That acknowledges all before it, so a peer whose window is small by then gets it for each of
+    /// them.
     pub(super) fn receive_after_end(&mut self, packet: &Packet<'_>) {
         if let Some((psn, syndrome)) = self.refused.filter(|(psn, _)| packet.bth.psn.distance(*psn) <= 0) {
             self.replies.push(Reply::Ack { psn, msn: self.msn, syndrome });

@@ -3,8 +3,8 @@
 //!
 //! A schedule is a function of its seed, as in the simulation of iWARP. The checker observes packets and
 //! calls of the host, never the state of a connection, and compares each with a model of what verbs
-//! guarantee. A corrupted packet fails the check of its ICRC, so the network drops it; a few schedules deliver
-//! corrupted packets, and then only the properties that hold with a hostile peer are checked.
+//! guarantee. A corrupted packet fails the check of its ICRC, so the network drops it; a few schedules
+//! deliver corrupted packets, and then only the properties that hold with a hostile peer are checked.
 //!
 //! The checker was verified with planted defects; each of these fails within 2,000 schedules:
 //!

@@ -81,8 +81,8 @@ pub(in crate::roce::rc) enum Replied {
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     queue: VecDeque<Reply>,
-    /// Responses and refusals in the queue, to new requests and to duplicates: the peer counts each request once, so a
-    /// duplicate takes no room from a new one.
+    /// Responses and refusals in the queue, to new requests and to duplicates: the peer counts each request
+    /// once, so a duplicate takes no room from a new one.
     answers: [usize; 2],
     next_number: u64,
     blocked: bool,
