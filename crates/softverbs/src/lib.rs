@@ -52,6 +52,7 @@ mod fork;
 pub mod fuzzing;
 #[cfg(all(test, not(fuzzing)))]
 mod fuzzing;
+mod guid;
 mod instrument;
 mod limits;
 mod link;

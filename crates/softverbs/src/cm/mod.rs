@@ -16,6 +16,7 @@ mod iwarp;
 mod limited_log;
 pub(crate) mod negotiate;
 pub(crate) mod options;
+pub(crate) mod path;
 mod phase;
 pub(crate) mod protocol;
 #[cfg(test)]

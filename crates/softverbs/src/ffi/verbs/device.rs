@@ -12,7 +12,8 @@ use rdma_sys::{
 };
 use std::ptr::addr_of;
 
-use super::{OUI, PKEY, PORT, gid, transport};
+use super::{PKEY, PORT, gid, transport};
+use crate::guid::OUI;
 use crate::limits::*;
 use crate::sys::{self, set_errno};
 use ::transport::limits::{MAX_MESSAGE, MAX_READS, MAX_SGE};

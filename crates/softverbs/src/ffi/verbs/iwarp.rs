@@ -10,9 +10,10 @@ use rdma_sys::{ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state, ibv_transport_type, 
 use super::qp_object::QpOwn;
 use super::qp_state::number_of;
 use super::transport::{Gid, GidType, Transport};
-use super::{OUI, PORT, interfaces};
+use super::{PORT, interfaces};
 use crate::ffi::context::next_number;
 use crate::ffi::unsupported;
+use crate::guid::OUI;
 use crate::sys::Errno;
 use transport::limits::MAX_READS;
 

@@ -75,8 +75,6 @@ use crate::sys::{Errno, set_errno};
 const PORT: u8 = 1;
 /// The only partition key: the default partition, with full membership.
 const PKEY: u16 = 0xffff;
-/// The OUI at the beginning of each GUID: a locally administered one, which belongs to no vendor.
-const OUI: [u8; 3] = [0x02, b's', b'o'];
 
 /// The transport of the device (SOFTVERBS_TRANSPORT).
 pub(crate) fn transport() -> &'static dyn transport::Transport {

@@ -4,19 +4,15 @@
 //! ```text
 //! transitions   the transitions of a queue pair, with their required and optional attributes
 //! modify        ibv_modify_qp: attributes, and the calls of the connection
-//! path          MTU and hop limit of the route to a peer
 //! neighbour     MAC addresses
 //! gid_table     the GID table
-//! guid          the GUID of the device
 //! ah            address handles
 //! ```
 
 mod ah;
 mod gid_table;
-mod guid;
 mod modify;
 mod neighbour;
-mod path;
 mod transitions;
 
 use libc::c_int;
@@ -30,7 +26,9 @@ use std::sync::atomic::Ordering;
 use super::interfaces;
 use super::qp_object::QpOwn;
 use super::transport::{Gid, GidType, Transport};
+use crate::cm::path::{self, Path};
 use crate::ffi::unsupported;
+use crate::guid::guid;
 use crate::link::Route;
 use crate::lock;
 use crate::process::PerProcess;
@@ -44,7 +42,6 @@ use gid_table::GidTable;
 pub(super) use gid_table::gid_of;
 pub(crate) use modify::Modified;
 use modify::{Connection, Network};
-use path::Path;
 use transitions::Kind;
 
 /// The remedy for a program that needs another type of queue pairs.
@@ -62,7 +59,7 @@ impl Transport for Roce {
     }
 
     fn guid(&self) -> u64 {
-        guid::guid()
+        guid()
     }
 
     fn complete_device(&self, attr: &mut ibv_device_attr) {

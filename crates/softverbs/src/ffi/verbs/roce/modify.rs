@@ -8,8 +8,8 @@ use std::io;
 use std::net::IpAddr;
 
 use super::gid_table::ip_of;
-use super::path::Path;
 use super::transitions::*;
+use crate::cm::path::Path;
 use crate::ffi::verbs::mr::{ACCESS_KNOWN, ACCESS_OPTIONAL};
 use crate::ffi::verbs::qp_state::state_of;
 use crate::ffi::verbs::{PKEY, PORT as PORT_NUM};

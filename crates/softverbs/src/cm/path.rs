@@ -5,13 +5,13 @@
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::AsRawFd;
 
-use crate::cm::addr;
+use super::addr;
 use crate::sys::{self, Errno};
 use transport::roce::wire::PathMtu;
 
 /// A path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Path {
+pub(crate) struct Path {
     /// Maximum length of an IP packet in bytes.
     pub mtu: usize,
     pub hop_limit: u8,
@@ -23,20 +23,20 @@ const OVERHEAD: usize = 8 + 12 + 16 + 4 + 4;
 
 impl Path {
     /// Whether full packets of this path MTU fit.
-    pub(super) fn fits(&self, mtu: PathMtu, peer: IpAddr) -> bool {
+    pub(crate) fn fits(&self, mtu: PathMtu, peer: IpAddr) -> bool {
         let ip = if peer.is_ipv4() { 20 } else { 40 };
         mtu.bytes() + OVERHEAD + ip <= self.mtu
     }
 
     /// The largest path MTU that fits.
-    pub(super) fn largest(&self, peer: IpAddr) -> Option<PathMtu> {
+    pub(crate) fn largest(&self, peer: IpAddr) -> Option<PathMtu> {
         PathMtu::ALL.into_iter().rev().find(|mtu| self.fits(*mtu, peer))
     }
 }
 
 /// The path from `local` to `peer`; link-local addresses need the interface `scope`. Sends no packets.
 /// ENETUNREACH and other errors of connect(2): there is no path.
-pub(super) fn find(local: IpAddr, peer: IpAddr, scope: u32) -> Result<Path, Errno> {
+pub(crate) fn find(local: IpAddr, peer: IpAddr, scope: u32) -> Result<Path, Errno> {
     let socket_addr = |ip, port| match ip {
         IpAddr::V4(_) => SocketAddr::new(ip, port),
         IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, scope).into(),

@@ -8,10 +8,11 @@
 use once_cell::race::OnceBox;
 use std::os::unix::fs::MetadataExt;
 
-use crate::ffi::verbs::OUI;
+/// The OUI at the beginning of each GUID: a locally administered one, which belongs to no vendor.
+pub(crate) const OUI: [u8; 3] = [0x02, b's', b'o'];
 
 /// The GUID in network byte order.
-pub(super) fn guid() -> u64 {
+pub(crate) fn guid() -> u64 {
     static GUID: OnceBox<u64> = OnceBox::new();
     *GUID.get_or_init(|| Box::new(compute()))
 }
