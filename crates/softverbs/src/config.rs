@@ -130,7 +130,7 @@ const TRANSPORT: Knob = Knob {
     max: 1,
     words: &["iwarp", "roce"],
     text: "",
-    help: "iwarp: soft0 is an iWARP device, over TCP; roce: a RoCE v2 device, over UDP port 4791, whose queue pairs programs connect by hand. Both ends of a connection must have the same",
+    help: "iwarp: soft0 is an iWARP device, over TCP; roce: a RoCE v2 device, over UDP port 4791, whose queue pairs rdma_cm or the programs themselves connect. Both ends of a connection must have the same",
 };
 
 /// The words behind the first one are those of `enum ibv_mtu`, in its order.

@@ -34,6 +34,10 @@ pub(crate) const ADAPTER_REJECT_DATA: usize = 148;
 pub(crate) const MAX_PRIVATE_DATA_IN: usize = 255;
 /// The backlog of a listener, unless the program sets another one.
 pub(crate) const BACKLOG: i32 = 1024;
+/// Connect requests over RoCE that the program has not fetched, of a process and of one remote host. Each
+/// takes about a kilobyte, and no descriptor.
+pub(crate) const MAX_REQUESTS: usize = 4096;
+pub(crate) const MAX_REQUESTS_OF_HOST: usize = 1024;
 /// Offers of shared memory at a listener for connections whose MPA Request has not arrived yet. It follows
 /// the offer at once.
 pub(crate) const MAX_OFFERS: usize = 256;

@@ -281,8 +281,8 @@ fn rtr_refuses_paths_that_cannot_be() {
 }
 
 #[test]
-fn other_queue_pairs_and_rdma_cm_are_not_supported_yet() {
-    if !child("other_queue_pairs_and_rdma_cm_are_not_supported_yet", &[]) {
+fn other_queue_pairs_and_datagrams_are_not_supported_yet() {
+    if !child("other_queue_pairs_and_datagrams_are_not_supported_yet", &[]) {
         return;
     }
     let made = Made::new();
@@ -295,7 +295,7 @@ fn other_queue_pairs_and_rdma_cm_are_not_supported_yet() {
         }
         let events = rdma::rdma_create_event_channel();
         let mut id = null_mut();
-        assert_eq!(rdma::rdma_create_id(events, &mut id, null_mut(), rdma_port_space::RDMA_PS_TCP), -1);
+        assert_eq!(rdma::rdma_create_id(events, &mut id, null_mut(), rdma_port_space::RDMA_PS_UDP), -1);
         assert_eq!((errno(), id), (libc::EOPNOTSUPP, null_mut()));
         rdma::rdma_destroy_event_channel(events);
         assert!(verbs::ibv_reg_dmabuf_mr(made.pd, 0, 4096, 0, 0, 1).is_null());

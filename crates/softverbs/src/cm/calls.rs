@@ -14,25 +14,38 @@ use std::time::Duration;
 
 use super::addr;
 use super::id::{Channel, Id, Protocol};
-use super::iwarp;
 use super::phase::{Disconnect, Phase};
 use super::protocol::{Attempt, Params, Request};
+use super::{iwarp, roce};
+use crate::config;
 use crate::qp::{ConnObserver, Qp};
 use crate::sys::Errno;
+use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED;
+use transport::roce::cm::Terms;
+use transport::roce::wire::cm::PortSpace;
 
-/// The protocol of an identifier that is neither bound nor connected.
-fn protocol() -> Box<dyn Protocol> {
-    Box::<iwarp::Local>::default()
-}
-
-/// A new identifier.
-pub(crate) fn create(channel: Option<Channel>) -> Arc<Id> {
-    Id::new(channel, protocol())
+/// A new identifier. On an iWARP device all ports are those of TCP.
+pub(crate) fn create(channel: Option<Channel>, space: PortSpace) -> Arc<Id> {
+    let protocol: Box<dyn Protocol> = match config::get().transport {
+        config::Transport::Iwarp => Box::<iwarp::Local>::default(),
+        config::Transport::Roce => Box::new(roce::Local::new(space)),
+    };
+    Id::new(channel, protocol)
 }
 
 /// The identifier of a connect request that the program has fetched.
-pub(crate) fn create_requested(channel: Option<Channel>, request: Box<dyn Request>) -> Arc<Id> {
-    Id::requested(channel, protocol(), request)
+pub(crate) fn create_requested(
+    channel: Option<Channel>,
+    space: PortSpace,
+    request: Box<dyn Request>,
+) -> Arc<Id> {
+    let Some(exchange) = request.exchange() else {
+        return Id::requested(channel, Box::<iwarp::Local>::default(), request);
+    };
+    let local = roce::Local::of(space, exchange, request.local());
+    let id = Id::requested(channel, Box::new(local), request);
+    roce::adopt(exchange, &id);
+    id
 }
 
 impl Id {
@@ -123,7 +136,7 @@ impl Id {
     /// event follows, and the identifier can be connected again.
     pub(crate) fn connect(
         self: &Arc<Self>,
-        qp: Arc<Qp>,
+        qp: Option<Arc<Qp>>,
         params: Params,
         mut has_source: impl FnMut(&SocketAddr),
     ) -> Result<(), Errno> {
@@ -133,7 +146,9 @@ impl Id {
             state.phase.connect()?;
             (dst, state.timeout, state.options)
         };
-        qp.set_ack_timeout(options.ack_timeout);
+        if let Some(qp) = &qp {
+            qp.set_ack_timeout(options.ack_timeout);
+        }
         let attempt = Attempt { qp, params, dst, timeout, options };
         let started = self.protocol().connect(self, attempt, &mut has_source);
         let mut state = self.state();
@@ -157,13 +172,15 @@ impl Id {
     /// Accepts the connect request with `qp`. EINVAL as for [`Id::can_accept`]. ECONNRESET: the peer has
     /// closed the connection. EISCONN: `qp` has had a connection. EMFILE, ENOMEM. After an error the connect
     /// request is gone, and no event follows.
-    pub(crate) fn accept(self: &Arc<Self>, qp: &Qp, params: &Params) -> Result<(), Errno> {
+    pub(crate) fn accept(self: &Arc<Self>, qp: Option<&Qp>, params: &Params) -> Result<(), Errno> {
         let (request, awaits, ack_timeout) = {
             let mut state = self.state();
             let (request, awaits) = state.phase.accept(|request| request.is_awaited())?;
             (request, awaits, state.options.ack_timeout)
         };
-        qp.set_ack_timeout(ack_timeout);
+        if let Some(qp) = qp {
+            qp.set_ack_timeout(ack_timeout);
+        }
         let weak: Weak<Self> = Arc::downgrade(self);
         let observer: Weak<dyn ConnObserver> = weak;
         request.accept(observer, qp, params).inspect_err(|_| self.state().phase.not_accepted())?;
@@ -188,10 +205,15 @@ impl Id {
             let state = self.state();
             (state.phase.disconnect()?, state.qp.clone())
         };
-        let Some(qp) = qp else { return Ok(false) };
-        let is_reported = found == Disconnect::Ends && !qp.is_destroyed();
+        if found == Disconnect::Ends {
+            self.protocol().disconnect();
+        }
+        let Some(qp) = qp else {
+            return Ok(found == Disconnect::Ends && !self.protocol().needs_queue_pair());
+        };
+        let is_gone = self.protocol().needs_queue_pair() && qp.is_destroyed();
         qp.disconnect();
-        Ok(is_reported)
+        Ok(found == Disconnect::Ends && !is_gone)
     }
 
     /// Rejects an unanswered request, cancels a connection attempt, and closes a connection or a listener. No
@@ -212,6 +234,33 @@ impl Id {
         }
         self.protocol().release();
         self.leave_channel();
+    }
+
+    /// Whether the identifier must have a queue pair to connect or to accept.
+    pub(crate) fn needs_queue_pair(&self) -> bool {
+        self.protocol().needs_queue_pair()
+    }
+
+    /// Completes an active connection whose queue pair the program has connected. EINVAL: the peer has not
+    /// accepted, or the connection is established already.
+    pub(crate) fn establish(&self) -> Result<(), Errno> {
+        if self.protocol().needs_queue_pair() {
+            return if self.is_connected() { Ok(()) } else { Err(libc::EINVAL) };
+        }
+        self.protocol().establish()?;
+        // The call reports it, not an event.
+        self.state().phase.report(RDMA_CM_EVENT_ESTABLISHED);
+        Ok(())
+    }
+
+    /// The queue pair has received a packet of the peer.
+    pub(crate) fn received_data(&self) {
+        self.protocol().received_data();
+    }
+
+    /// The attributes of the queue pair, once the peer has sent its own.
+    pub(crate) fn terms(&self) -> Option<Terms> {
+        self.protocol().terms()
     }
 
     /// Whether the connection is established and has not ended.

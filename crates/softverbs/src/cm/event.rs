@@ -11,13 +11,18 @@ pub(crate) struct Event {
     /// The address of the C structure of the identifier; in a connect request, of the listening identifier.
     pub id: usize,
     pub kind: rdma_cm_event_type::Type,
-    /// 0 or a negative errno.
+    /// 0, a negative errno, or the reason of a rejection.
     pub status: i32,
     pub private_data: Vec<u8>,
     /// The ORD of the remote peer.
     pub responder_resources: u8,
     /// The IRD of the remote peer.
     pub initiator_depth: u8,
+    pub retry_count: u8,
+    pub rnr_retry_count: u8,
+    /// The queue pair of the peer, and whether it has a shared receive queue.
+    pub qp_num: u32,
+    pub srq: bool,
     /// The pending connection of a connect request; dropping the event closes it.
     pub request: Option<Box<dyn Unfetched>>,
     /// Why a connection attempt failed.
@@ -34,6 +39,10 @@ impl Event {
             private_data: Vec::new(),
             responder_resources: 0,
             initiator_depth: 0,
+            retry_count: 0,
+            rnr_retry_count: 0,
+            qp_num: 0,
+            srq: false,
             request: None,
             reason: None,
         }

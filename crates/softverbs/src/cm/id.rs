@@ -22,6 +22,7 @@ use crate::sys::Errno;
 use rdma_sys::rdma_cm_event_type::{
     RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_ESTABLISHED,
 };
+use transport::roce::cm::Terms;
 
 /// An event channel.
 pub(crate) type Channel = Arc<EventQueue<Event>>;
@@ -50,6 +51,16 @@ pub(super) trait Protocol: Send + Sync {
         attempt: Attempt,
         has_source: &mut dyn FnMut(&SocketAddr),
     ) -> Result<Arc<dyn Connecting>, Errno>;
+    /// Whether the identifier must have a queue pair to connect or to accept.
+    fn needs_queue_pair(&self) -> bool;
+    /// Ends the connection by a message of the protocol, if there is one.
+    fn disconnect(&self);
+    /// rdma_establish(3).
+    fn establish(&self) -> Result<(), Errno>;
+    /// The queue pair has received a packet of the peer, which has established the connection.
+    fn received_data(&self);
+    /// The attributes of the queue pair, once the peer has sent its own.
+    fn terms(&self) -> Option<Terms>;
     /// Releases the bound address: the identifier is being destroyed.
     fn release(&self);
     /// Applies RDMA_OPTION_ID_REUSEADDR to the bound address.

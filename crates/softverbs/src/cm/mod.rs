@@ -18,7 +18,9 @@ pub(crate) mod negotiate;
 pub(crate) mod options;
 pub(crate) mod path;
 mod phase;
+mod ports;
 pub(crate) mod protocol;
+mod roce;
 #[cfg(test)]
 mod sim;
 

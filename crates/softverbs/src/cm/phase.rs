@@ -158,11 +158,12 @@ impl<H: Held> Phase<H> {
                 *self = Self::Ended;
                 &[RDMA_CM_EVENT_CONNECT_ERROR]
             }
-            (RDMA_CM_EVENT_REJECTED, Self::Connecting(_)) => {
+            // Over RoCE the peer may also withdraw its request, or not confirm the reply.
+            (RDMA_CM_EVENT_REJECTED, Self::Connecting(_) | Self::Requested(_) | Self::Accepting { .. }) => {
                 *self = Self::Ended;
                 &[RDMA_CM_EVENT_REJECTED]
             }
-            (RDMA_CM_EVENT_UNREACHABLE, Self::Connecting(_)) => {
+            (RDMA_CM_EVENT_UNREACHABLE, Self::Connecting(_) | Self::Accepting { .. }) => {
                 *self = Self::Ended;
                 &[RDMA_CM_EVENT_UNREACHABLE]
             }
@@ -320,8 +321,9 @@ mod tests {
             ]
         );
         assert_eq!(reported(RDMA_CM_EVENT_DISCONNECTED), [("connected", "ended", 1)]);
-        assert_eq!(reported(RDMA_CM_EVENT_REJECTED), [("connecting", "ended", 1)]);
-        assert_eq!(reported(RDMA_CM_EVENT_UNREACHABLE), [("connecting", "ended", 1)]);
+        let before = |kind| reported(kind).into_iter().map(|(before, ..)| before).collect::<Vec<_>>();
+        assert_eq!(before(RDMA_CM_EVENT_REJECTED), ["connecting", "requested", "awaiting", "accepting"]);
+        assert_eq!(before(RDMA_CM_EVENT_UNREACHABLE), ["connecting", "awaiting", "accepting"]);
         let failed: Vec<_> =
             reported(RDMA_CM_EVENT_CONNECT_ERROR).into_iter().map(|(before, ..)| before).collect();
         assert_eq!(failed, ["connecting", "awaiting", "accepting", "broken early"]);

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::options::Options;
 use crate::qp::{ConnObserver, Qp};
 use crate::sys::Errno;
+use transport::roce::cm::CommId;
 
 /// Why an identifier cannot be bound to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,11 +51,18 @@ pub(crate) struct Params {
     pub ord: u16,
     /// `rnr_retry_count`: how often a message without a posted receive at the peer is retried, 0 to 7.
     pub rnr_retry: u8,
+    /// `retry_count`: how often a request without an acknowledgement is sent again, 0 to 7. TCP decides it
+    /// itself.
+    pub retry: u8,
+    /// The queue pair of a program that changes its states itself, and whether it has a shared receive queue.
+    pub qp_num: u32,
+    pub srq: bool,
 }
 
 /// What an identifier requests with rdma_connect(3).
 pub(super) struct Attempt {
-    pub qp: Arc<Qp>,
+    /// `None`: the program changes the states of the queue pair with the number `params.qp_num` itself.
+    pub qp: Option<Arc<Qp>>,
     pub params: Params,
     /// The remote address.
     pub dst: SocketAddr,
@@ -73,6 +81,8 @@ pub(crate) trait Unfetched: Send {
 
 /// A connect request that the program has fetched. Dropping it closes or rejects the connection.
 pub(crate) trait Request: Send {
+    /// The exchange that it belongs to, over RoCE.
+    fn exchange(&self) -> Option<CommId>;
     /// The local address; `None` if the connection is lost.
     fn local(&self) -> Option<SocketAddr>;
     fn peer(&self) -> SocketAddr;
@@ -83,7 +93,7 @@ pub(crate) trait Request: Send {
     fn accept(
         self: Box<Self>,
         observer: Weak<dyn ConnObserver>,
-        qp: &Qp,
+        qp: Option<&Qp>,
         params: &Params,
     ) -> Result<(), Errno>;
     /// Rejects the request, unless the peer has closed the connection.

@@ -2,6 +2,7 @@
 //! The length of private data, in strict mode: InfiniBand and RoCE carry less than iWARP.
 
 use super::strict::{self, Rule, Strict};
+use crate::config;
 use crate::limits::{ADAPTER_ACCEPT_DATA, ADAPTER_REJECT_DATA, ADAPTER_REQUEST_DATA};
 use crate::logged::Logged;
 use crate::sys::Errno;
@@ -15,20 +16,31 @@ pub(crate) enum Carrier {
 }
 
 impl Carrier {
-    /// Warns once for each kind of message if an adapter could not carry `len` bytes. EINVAL in adapter mode.
+    /// EINVAL: `len` bytes do not fit into the message. Over iWARP they do, and only adapter mode refuses
+    /// what an adapter could not carry; a warning comes once for each kind of message.
     pub(crate) fn check(self, len: usize) -> Result<(), Errno> {
+        let (_, most, call) = self.limit();
+        if len > most && config::get().transport == config::Transport::Roce {
+            log::warn!("{call}: {len} bytes of private data; RoCE carries at most {most} in this message");
+            return Err(libc::EINVAL);
+        }
         self.check_by(len, strict::mode())
     }
 
-    fn check_by(self, len: usize, mode: Strict) -> Result<(), Errno> {
-        static LOGGED: Logged = Logged::new();
-        let (rule, most, call) = match self {
+    /// The rule of strict mode, the bytes that an adapter carries, and the calls.
+    fn limit(self) -> (Rule, usize, &'static str) {
+        match self {
             Self::Request => {
                 (Rule::RequestData, ADAPTER_REQUEST_DATA, "rdma_connect (rpma_conn_req_connect)")
             }
             Self::Accept => (Rule::AcceptData, ADAPTER_ACCEPT_DATA, "rdma_accept (rpma_conn_req_connect)"),
             Self::Reject => (Rule::RejectData, ADAPTER_REJECT_DATA, "rdma_reject"),
-        };
+        }
+    }
+
+    fn check_by(self, len: usize, mode: Strict) -> Result<(), Errno> {
+        static LOGGED: Logged = Logged::new();
+        let (rule, most, call) = self.limit();
         if mode == Strict::Off || len <= most {
             return Ok(());
         }

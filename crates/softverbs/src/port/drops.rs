@@ -13,7 +13,7 @@ pub(super) enum Reason {
     Malformed,
     /// The destination is a multicast address or the multicast queue pair.
     Multicast,
-    /// For queue pair 1, connection management.
+    /// For queue pair 1, and no message of connection management, or one that cannot be passed on.
     Management,
     /// The invariant CRC is wrong.
     Icrc,

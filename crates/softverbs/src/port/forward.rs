@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 use std::io::IoSlice;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::Port;
 use super::drops::Reason;
@@ -111,13 +111,18 @@ impl Port {
 
     /// False: the kernel rejects the datagram.
     pub(super) fn send_to_slot(&self, slot: u8, message: &Message<'_>) -> bool {
+        self.send_to_process(slot::address(slot), message)
+    }
+
+    /// As [`Port::send_to_slot`], to a loopback address of a process.
+    pub(super) fn send_to_process(&self, to: SocketAddr, message: &Message<'_>) -> bool {
         let header = message.header();
         let datagram = match message {
             Message::Packet { datagram, .. } => datagram,
             Message::Answer { .. } => &[][..],
         };
         let parts = [IoSlice::new(&header), IoSlice::new(datagram)];
-        sys::send_datagram(self.slot.socket(), &Route::to(slot::address(slot)), &parts, None).is_ok()
+        sys::send_datagram(self.slot.socket(), &Route::to(to), &parts, None).is_ok()
     }
 }
 

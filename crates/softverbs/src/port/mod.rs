@@ -13,6 +13,8 @@
 //! - [`forward`]: correctness does not depend on the filter. A process that receives a packet of another slot
 //!   sends it to the loopback port of that slot, and queries the positions again. [`owners`]: which slots are
 //!   trusted.
+//! - [`management`]: messages to queue pair 1, connection management; [`service`]: which process listens on a
+//!   service; [`inlet`]: requests that other processes pass on to a listener; [`datagram`]: their form.
 //! - [`socket`]: the sockets; [`receive`]: from the sockets to the endpoints of [`table`]; [`attention`]:
 //!   which thread does that; [`send`]: the other direction; [`drops`]: how many packets were dropped, and
 //!   why.
@@ -28,13 +30,17 @@
 #![forbid(unsafe_code)]
 
 mod attention;
+mod datagram;
 mod drops;
 mod forward;
+mod inlet;
+mod management;
 mod numbers;
 mod order;
 mod owners;
 mod receive;
 mod send;
+mod service;
 mod slot;
 mod socket;
 mod steer;
@@ -47,6 +53,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, Weak};
 
 use drops::{Drops, Reason};
+use management::Management;
 use order::Order;
 use owners::Owners;
 use receive::Receiver;
@@ -64,9 +71,12 @@ use crate::{config, fork, lock};
 use rpma_metrics::packets;
 use transport::roce::link::Dropped;
 
+pub(crate) use inlet::Inlet;
+pub(crate) use management::Agent;
 pub(crate) use numbers::{allocate_number, release_number};
 pub(crate) use receive::Packet;
 pub(crate) use send::Sender;
+pub(crate) use service::Claim;
 
 /// The receiver of the packets of a queue pair.
 pub(crate) trait Endpoint: Send + Sync {
@@ -103,6 +113,7 @@ pub(crate) struct Port {
     receiver: Mutex<Receiver>,
     buffers: Buffers,
     drops: Drops,
+    management: Management,
 }
 
 static PORT: PerProcess<Arc<Port>> = PerProcess::new();
@@ -134,6 +145,7 @@ impl Port {
             receiver: Mutex::new(Receiver::new(policy)),
             buffers: Buffers::default(),
             drops: Drops::default(),
+            management: Management::default(),
         });
         port.engine.add(port.token, port.sockets.set.fd(), libc::EPOLLIN as u32, port.clone())?;
         *bound = Some(port.clone());
@@ -141,6 +153,11 @@ impl Port {
         packets::read_by(|| Self::bound().map(|port| port.drops.counts()));
         port.joined();
         Ok(port)
+    }
+
+    /// The slot of this process.
+    pub(crate) fn slot(&self) -> u8 {
+        self.slot.number()
     }
 
     /// Whether it belongs to this process, not to the parent.

@@ -170,7 +170,7 @@ impl Port {
         }
     }
 
-    fn schedule(&self, wait: Duration) {
+    pub(super) fn schedule(&self, wait: Duration) {
         if let Some(this) = self.this.upgrade() {
             let this: Arc<dyn Source> = this;
             self.engine.schedule(wait, &this).detach();

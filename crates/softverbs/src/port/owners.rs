@@ -8,7 +8,7 @@
 //! no slot, and relies on the filter alone.
 #![forbid(unsafe_code)]
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -48,6 +48,11 @@ impl Owners {
         let known =
             Known { is_ours: [false; 256], looked_for: [None; 256], read: None, interval: None, reads: 0 };
         Self { user, known: Mutex::new(known) }
+    }
+
+    /// The user whose processes are trusted.
+    pub(super) fn user(&self) -> Option<u32> {
+        self.user
     }
 
     /// Whether a slot belongs to a process of this user.
@@ -92,6 +97,17 @@ fn ours(text: &str, user: u32) -> [bool; 256] {
         }
     }
     is_ours
+}
+
+/// The UDP sockets of a user at loopback addresses; none if they cannot be read.
+pub(super) fn loopback_sockets(user: u32) -> Vec<SocketAddrV4> {
+    let text = whole(|| std::fs::read_to_string("/proc/thread-self/net/udp")).unwrap_or_default();
+    let ours = text.lines().filter_map(Line::parse).filter(|socket| socket.user == user);
+    let addresses = ours.filter_map(|socket| {
+        let address = Ipv4Addr::from(u32::from_str_radix(socket.address, 16).ok()?.to_ne_bytes());
+        address.is_loopback().then(|| SocketAddrV4::new(address, socket.port))
+    });
+    addresses.collect()
 }
 
 /// The number of sockets in the group of a family; `None` if the table cannot be read.

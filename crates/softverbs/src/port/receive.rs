@@ -7,12 +7,14 @@
 //! pair: length, slot, queue pair number, addresses, ICRC.
 #![forbid(unsafe_code)]
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
+use super::datagram::Datagram;
 use super::drops::Reason;
-use super::forward::Message;
+use super::forward;
+use super::management::Message;
 use super::order::Query;
 use super::socket::{Family, SLOT_TOKEN};
 use super::steer::QPN_AT;
@@ -22,7 +24,7 @@ use crate::policy::forwarded::Forwarded;
 use crate::policy::mode::Mode;
 use crate::progress::By;
 use crate::sys::{self, Arrived};
-use transport::roce::wire::{Addresses, BTH_LEN, Flow, GSI_QP, ICRC_LEN, MULTICAST_QP, UDP_PORT, icrc};
+use transport::roce::wire::{BTH_LEN, GSI_QP, ICRC_LEN, MULTICAST_QP, UDP_PORT, icrc};
 
 /// Maximum size of a UDP_GRO batch; a smaller buffer would truncate it.
 const BUFFER_LEN: usize = 64 << 10;
@@ -54,24 +56,23 @@ impl AsRef<[u8]> for Packet {
 /// State of the receiving thread.
 pub(super) struct Receiver {
     buffer: Box<[u8]>,
-    /// Endpoints to which packets were delivered, by number.
-    touched: Vec<(u32, Arc<dyn Endpoint>)>,
+    found: Found,
     forwarded: Forwarded,
 }
 
 impl Receiver {
     pub(super) fn new(mode: Mode) -> Self {
-        Self { buffer: vec![0; BUFFER_LEN].into(), touched: Vec::new(), forwarded: Forwarded::new(mode) }
+        Self { buffer: vec![0; BUFFER_LEN].into(), found: Found::default(), forwarded: Forwarded::new(mode) }
     }
 }
 
-/// A datagram from the network or from another slot.
-struct Datagram<'a> {
-    source: IpAddr,
-    source_port: u16,
-    destination: IpAddr,
-    bytes: &'a [u8],
-    forwarded: bool,
+/// What a thread has received for others, to be delivered without the lock.
+#[derive(Default)]
+pub(super) struct Found {
+    /// Endpoints to which packets were delivered, by number.
+    touched: Vec<(u32, Arc<dyn Endpoint>)>,
+    /// Packets for queue pair 1.
+    messages: Vec<Message>,
 }
 
 impl Port {
@@ -116,12 +117,15 @@ impl Port {
 
     /// Drives the endpoints to which packets were delivered.
     fn drive(&self, mut receiver: MutexGuard<'_, Receiver>, by: By) {
-        let mut touched = std::mem::take(&mut receiver.touched);
+        let Found { mut touched, messages } = std::mem::take(&mut receiver.found);
         drop(receiver);
         touched.sort_unstable_by_key(|(num, _)| *num);
         touched.dedup_by_key(|(num, _)| *num);
         for (_, endpoint) in touched {
             endpoint.received(by);
+        }
+        for message in messages {
+            self.manage(&message);
         }
     }
 
@@ -150,7 +154,7 @@ impl Port {
                     bytes,
                     forwarded: false,
                 };
-                if let Err(reason) = self.deliver(&datagram, &mut receiver.touched) {
+                if let Err(reason) = self.deliver(&datagram, &mut receiver.found) {
                     self.drops.add(reason, 1);
                 }
             }
@@ -170,7 +174,7 @@ impl Port {
             };
             let buffer = std::mem::take(&mut receiver.buffer);
             if let Err(reason) =
-                self.take_message(arrived.source, &buffer[..arrived.len], &mut receiver.touched)
+                self.take_message(arrived.source, &buffer[..arrived.len], &mut receiver.found)
             {
                 self.drops.add(reason, 1);
             }
@@ -179,20 +183,15 @@ impl Port {
         true
     }
 
-    fn take_message(
-        &self,
-        from: SocketAddr,
-        bytes: &[u8],
-        touched: &mut Vec<(u32, Arc<dyn Endpoint>)>,
-    ) -> Result<(), Reason> {
+    fn take_message(&self, from: SocketAddr, bytes: &[u8], found: &mut Found) -> Result<(), Reason> {
         let sender = slot::at(from).filter(|slot| self.owners.is_ours(*slot)).ok_or(Reason::Distrusted)?;
-        match Message::parse(bytes).ok_or(Reason::Malformed)? {
-            Message::Packet { source, source_port, destination, datagram } => {
+        match forward::Message::parse(bytes).ok_or(Reason::Malformed)? {
+            forward::Message::Packet { source, source_port, destination, datagram } => {
                 let datagram =
                     Datagram { source, source_port, destination, bytes: datagram, forwarded: true };
-                self.deliver(&datagram, touched)
+                self.deliver(&datagram, found)
             }
-            Message::Answer { family, position, nonce } => {
+            forward::Message::Answer { family, position, nonce } => {
                 self.answered(sender, family, position, nonce);
                 Ok(())
             }
@@ -200,11 +199,7 @@ impl Port {
     }
 
     /// Delivers a packet to its endpoint, or forwards it to the process of its slot.
-    fn deliver(
-        &self,
-        datagram: &Datagram<'_>,
-        touched: &mut Vec<(u32, Arc<dyn Endpoint>)>,
-    ) -> Result<(), Reason> {
+    fn deliver(&self, datagram: &Datagram<'_>, found: &mut Found) -> Result<(), Reason> {
         let Datagram { source, source_port, destination, bytes, forwarded } = *datagram;
         if bytes.len() < BTH_LEN + ICRC_LEN || bytes.len() > MAX_PACKET_LEN {
             return Err(Reason::Malformed);
@@ -216,7 +211,9 @@ impl Port {
         let slot = bytes[QPN_AT];
         if slot == 0 {
             if num == GSI_QP {
-                return Err(Reason::Management);
+                found.messages.try_reserve(1).map_err(|_| Reason::Memory)?;
+                found.messages.push(Message::copy(datagram).ok_or(Reason::Management)?);
+                return Ok(());
             }
             let is_query = !forwarded && source_port == UDP_PORT && source.is_loopback();
             let query = Query::parse(bytes).filter(|_| is_query).ok_or(Reason::UnknownQp)?;
@@ -233,27 +230,21 @@ impl Port {
             if forwarded {
                 return Err(Reason::UnknownQp);
             }
-            self.forward(slot, &Message::Packet { source, source_port, destination, datagram: bytes });
+            self.forward(
+                slot,
+                &forward::Message::Packet { source, source_port, destination, datagram: bytes },
+            );
             return Ok(());
         }
         let endpoint = self.table.receiver(num, source, destination)?;
-        let addresses = match (source, destination) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                Addresses::V4 { source: source.octets(), destination: destination.octets() }
-            }
-            (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                Addresses::V6 { source: source.octets(), destination: destination.octets() }
-            }
-            _ => return Err(Reason::Malformed),
-        };
-        let flow = Flow { addresses, source_port, destination_port: UDP_PORT };
+        let flow = datagram.flow().ok_or(Reason::Malformed)?;
         icrc::check(&flow, bytes)
             .or_else(|bad| icrc::check_rxe_flush(&flow, bytes).map_err(|_| bad))
             .map_err(|_| Reason::Icrc)?;
         let packet = Packet::copy(&bytes[..bytes.len() - ICRC_LEN]).ok_or(Reason::Memory)?;
-        if touched.last().is_none_or(|(last, _)| *last != num) {
-            touched.try_reserve(1).map_err(|_| Reason::Memory)?;
-            touched.push((num, endpoint.clone()));
+        if found.touched.last().is_none_or(|(last, _)| *last != num) {
+            found.touched.try_reserve(1).map_err(|_| Reason::Memory)?;
+            found.touched.push((num, endpoint.clone()));
         }
         endpoint.arrived(packet);
         Ok(())

@@ -17,7 +17,7 @@ use crate::sys::{self, Errno};
 pub(super) const MAX_SLOT: u8 = 254;
 /// The UDP port of slot 0. All slot ports are below the default range of ephemeral ports, so that clients of
 /// other protocols rarely occupy one.
-const BASE_PORT: u16 = 24_700;
+pub(super) const BASE_PORT: u16 = 24_700;
 
 /// The loopback address of a slot.
 pub(super) fn address(slot: u8) -> SocketAddr {

@@ -4,16 +4,27 @@
 //! Its input is the UDP payload, which has the destination queue pair number at offset [`QPN_AT`]; the first
 //! byte of the number is the slot. The filter returns the position of the slot's process. For a slot that is
 //! not in the table it returns a position that no socket has, and the kernel selects a socket by a hash of
-//! the addresses. In a query the slot is 0, the second byte is a position, and the third is 0.
+//! the addresses. In a query the slot is 0, the second byte is a position, and the third is 0. A message of
+//! connection management to queue pair 1 goes to the slot in the communication id of the receiver; a REQ has
+//! none, so any process may receive it.
 #![forbid(unsafe_code)]
+
+use transport::roce::wire::GSI_QP;
 
 /// Offset of the destination queue pair number in a packet.
 pub(super) const QPN_AT: usize = 5;
+/// Where a message of connection management has its attribute, behind BTH, DETH and 16 bytes of the MAD.
+const ATTRIBUTE_AT: u32 = 12 + 8 + 16;
+/// Where it has the communication id of the receiver, whose first byte is the slot; not in a REQ.
+const COMM_ID_AT: u32 = 12 + 8 + 24 + 4;
+/// The attribute of a REQ.
+const REQ: u32 = 0x10;
 /// A position that no socket has.
 const NONE: u32 = 0xffff;
 
 // Opcodes, with their names in linux/bpf_common.h.
 const LOAD_BYTE: u16 = 0x30; // BPF_LD | BPF_B | BPF_ABS
+const LOAD_HALF: u16 = 0x28; // BPF_LD | BPF_H | BPF_ABS
 const JUMP: u16 = 0x05; // BPF_JMP | BPF_JA
 const JUMP_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
 const JUMP_AT_LEAST: u16 = 0x35; // BPF_JMP | BPF_JGE | BPF_K
@@ -30,10 +41,17 @@ pub(super) fn filter(table: &[(u8, u8)]) -> Vec<libc::sock_filter> {
     table.sort_unstable();
     let mut filter = vec![
         op(LOAD_BYTE, 0, 0, QPN_AT as u32),
-        op(JUMP_EQUAL, 0, 5, 0),
+        op(JUMP_EQUAL, 0, 10, 0),
         // Slot 0.
         op(LOAD_BYTE, 0, 0, QPN_AT as u32 + 2),
-        op(JUMP_EQUAL, 0, 2, 0),
+        op(JUMP_EQUAL, 5, 0, 0),
+        op(JUMP_EQUAL, 0, 6, GSI_QP),
+        // Connection management.
+        op(LOAD_HALF, 0, 0, ATTRIBUTE_AT),
+        op(JUMP_EQUAL, 4, 0, REQ),
+        op(LOAD_BYTE, 0, 0, COMM_ID_AT),
+        op(JUMP, 0, 0, 3),
+        // A query.
         op(LOAD_BYTE, 0, 0, QPN_AT as u32 + 1),
         op(RETURN_A, 0, 0, 0),
         op(RETURN, 0, 0, NONE),
@@ -78,6 +96,10 @@ mod tests {
             at += 1;
             let mut branch = |condition: bool| at += usize::from(if condition { jt } else { jf });
             match code {
+                LOAD_HALF => match packet.get(k as usize..k as usize + 2) {
+                    Some(half) => accumulator = u32::from(half[0]) << 8 | u32::from(half[1]),
+                    None => return 0,
+                },
                 LOAD_BYTE => match packet.get(k as usize) {
                     Some(byte) => accumulator = u32::from(*byte),
                     None => return 0,
@@ -121,12 +143,29 @@ mod tests {
     }
 
     #[test]
-    fn a_query_goes_to_its_position_and_management_to_none() {
+    fn a_message_goes_to_the_slot_of_its_communication_id_and_a_request_to_none() {
+        let filter = filter(&[(9, 3), (200, 1)]);
+        let message = |attribute: u16, slot: u8| {
+            let mut message = [0; 280];
+            message[QPN_AT + 2] = 1;
+            message[36..38].copy_from_slice(&attribute.to_be_bytes());
+            message[48] = slot;
+            message
+        };
+        for attribute in [0x11, 0x12, 0x13, 0x14, 0x15, 0x16] {
+            assert_eq!(run(&filter, &message(attribute, 200)), 1, "{attribute:#x}");
+            assert_eq!(run(&filter, &message(attribute, 7)), NONE, "{attribute:#x}");
+        }
+        assert_eq!(run(&filter, &message(0x10, 200)), NONE, "a REQ");
+    }
+
+    #[test]
+    fn a_query_goes_to_its_position_and_other_numbers_to_none() {
         let filter = filter(&[(9, 3), (200, 1)]);
         for position in 0..=255 {
             assert_eq!(run(&filter, &packet(position << 8)), position);
         }
-        assert_eq!(run(&filter, &packet(1)), NONE);
+        assert_eq!(run(&filter, &packet(2)), NONE);
         assert_eq!(run(&filter, &packet(0x0307)), NONE);
         assert_eq!(run(&filter, &[0; 5]), 0, "too short: the kernel ends the filter");
     }

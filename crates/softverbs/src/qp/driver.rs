@@ -414,7 +414,7 @@ impl<L: QpLink> host::Host for Host<'_, L> {
     }
 
     fn established(&mut self) {
-        if let Some(observer) = self.qp.observer.get().and_then(Weak::upgrade) {
+        if let Some(observer) = self.qp.observer() {
             observer.established();
         }
     }
@@ -436,7 +436,7 @@ impl<L: QpLink> host::Host for Host<'_, L> {
             }
             last.then(|| raise(AsyncEvent::LastReceiveTaken));
         }
-        if let Some(observer) = self.qp.observer.get().and_then(Weak::upgrade) {
+        if let Some(observer) = self.qp.observer() {
             observer.ended();
         }
     }

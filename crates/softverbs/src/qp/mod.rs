@@ -50,6 +50,7 @@ use transport::access::Accessor;
 use transport::host::Ending;
 use transport::iwarp::conn::{Framing, Role, Terms};
 use transport::iwarp::wire::stream;
+use transport::roce::cm;
 use transport::roce::rc::RNR_UNLIMITED;
 use transport::step::reason;
 use transport::units::Micros;
@@ -83,6 +84,8 @@ pub(crate) enum AsyncEvent {
 }
 
 type OnAsyncEvent = Box<dyn Fn(AsyncEvent) + Send + Sync>;
+/// Carries out the transitions to RTS.
+pub(crate) type OnTerms = Box<dyn Fn(&cm::Terms) -> Result<(), Errno> + Send + Sync>;
 
 /// The parameters of a new queue pair.
 pub(crate) struct Attributes {
@@ -151,8 +154,12 @@ pub(crate) struct Qp {
     watch: OnceLock<Arc<Watch>>,
     /// From [`Link::peer_notify`]; a poll checks it first.
     peer_notify: OnceLock<Weak<dyn PeerNotify>>,
-    observer: OnceLock<Weak<dyn ConnObserver>>,
+    observer: Mutex<Option<Weak<dyn ConnObserver>>>,
     on_async_event: OnceLock<OnAsyncEvent>,
+    /// Over RoCE: moves it to RTS for rdma_cm.
+    on_terms: OnceLock<OnTerms>,
+    /// The observer that rdma_cm has given it.
+    held: Mutex<Option<Arc<dyn ConnObserver>>>,
     /// Reported by ibv_query_qp(3); has no effect.
     ack_timeout: AtomicU8,
 }
@@ -201,7 +208,9 @@ impl Qp {
             engine: OnceLock::new(),
             watch: OnceLock::new(),
             peer_notify: OnceLock::new(),
-            observer: OnceLock::new(),
+            observer: Mutex::default(),
+            on_terms: OnceLock::new(),
+            held: Mutex::default(),
             on_async_event: OnceLock::new(),
             ack_timeout: AtomicU8::new(0),
         });
@@ -238,7 +247,7 @@ impl Qp {
         if !self.state.advance(&[State::Reset, State::Init], State::Rts) {
             return Err(libc::EISCONN);
         }
-        let _ = self.observer.set(stream.observer.clone());
+        *lock(&self.observer) = Some(stream.observer.clone());
         // A poll for another connection of the completion queue may already drive this one. With the reason
         // it steps once more.
         let opened = self.open(&mut lock(&self.session), stream);
@@ -307,6 +316,24 @@ impl Qp {
     /// Sets what is called with asynchronous events; only once.
     pub(crate) fn set_on_async_event(&self, raise: OnAsyncEvent) {
         let _ = self.on_async_event.set(raise);
+    }
+
+    /// Sets what moves the queue pair to RTS for rdma_cm; only once.
+    pub(crate) fn set_on_terms(&self, on_terms: OnTerms) {
+        let _ = self.on_terms.set(on_terms);
+    }
+
+    /// Connects the queue pair for rdma_cm, over RoCE. EOPNOTSUPP: over iWARP. Errors of the transitions.
+    pub(crate) fn follow(&self, terms: &cm::Terms, observer: Arc<dyn ConnObserver>) -> Result<(), Errno> {
+        let on_terms = self.on_terms.get().ok_or(libc::EOPNOTSUPP)?;
+        *lock(&self.observer) = Some(Arc::downgrade(&observer));
+        *lock(&self.held) = Some(observer);
+        on_terms(terms)
+    }
+
+    /// What observes the connection.
+    fn observer(&self) -> Option<Arc<dyn ConnObserver>> {
+        lock(&self.observer).as_ref().and_then(Weak::upgrade)
     }
 
     /// Keeps RDMA_OPTION_ID_ACK_TIMEOUT of the identifier for [`Self::ack_timeout`].

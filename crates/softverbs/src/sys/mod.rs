@@ -91,6 +91,17 @@ pub(crate) fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
+/// Whether this process may bind to ports below 1024: CAP_NET_BIND_SERVICE.
+pub(crate) fn may_bind_any_port() -> bool {
+    const NET_BIND_SERVICE: u64 = 1 << 10;
+    let status =
+        crate::cancel::whole(|| std::fs::read_to_string("/proc/thread-self/status")).unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    effective
+        .and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
+        .is_some_and(|set| set & NET_BIND_SERVICE != 0)
+}
+
 /// How many descriptors this process may have open: RLIMIT_NOFILE.
 pub(crate) fn max_descriptors() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use super::binding::{Binding, permit_rebind};
+use super::binding::{self, permit_rebind};
 use super::connect::{Handshake, Outgoing};
 use super::listen::Listener;
 use super::prepare;
@@ -13,12 +13,14 @@ use crate::cm::addr;
 use crate::cm::id::{Connecting, Id, Listening, Protocol};
 use crate::cm::negotiate::{self, Offer};
 use crate::cm::options::Options;
+use crate::cm::ports::Binding;
 use crate::cm::protocol::{Attempt, Refused};
 use crate::instrument;
 use crate::socket::Socket;
 use crate::sys::Errno;
 use crate::{config, lock};
 use transport::iwarp::wire::mpa;
+use transport::roce::cm::Terms;
 
 #[derive(Default)]
 struct State {
@@ -33,11 +35,11 @@ struct State {
 pub(in crate::cm) struct Local(Mutex<State>);
 
 impl Protocol for Local {
-    /// EMFILE, ENFILE, EAFNOSUPPORT from socket(2), and the errors of [`Binding::new`].
+    /// EMFILE, ENFILE, EAFNOSUPPORT from socket(2), and the errors of [`binding::claim`].
     fn bind(&self, wanted: &SocketAddr, options: Options) -> Result<SocketAddr, Refused> {
         let socket = Socket::new(addr::family(wanted))?;
         options.apply(&socket);
-        let binding = Binding::new(&socket, wanted, options.reuse)?;
+        let binding = binding::claim(&socket, wanted, options.reuse)?;
         let bound = binding.addr();
         *lock(&self.0) = State { binding: Some(binding), socket: Some(socket) };
         Ok(bound)
@@ -76,6 +78,25 @@ impl Protocol for Local {
         Ok(started)
     }
 
+    fn needs_queue_pair(&self) -> bool {
+        true
+    }
+
+    /// The end of the queue pair closes the connection.
+    fn disconnect(&self) {}
+
+    /// The MPA Reply has established the connection.
+    fn establish(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// The first FPDU establishes the connection.
+    fn received_data(&self) {}
+
+    fn terms(&self) -> Option<Terms> {
+        None
+    }
+
     fn release(&self) {
         let State { binding, socket } = std::mem::take(&mut *lock(&self.0));
         // In this order, so that the address is not given to another identifier while this socket has it.
@@ -107,6 +128,7 @@ fn start(
     Attempt { qp, params, dst, timeout, options }: Attempt,
     has_source: &mut dyn FnMut(&SocketAddr),
 ) -> Result<Arc<Outgoing>, Errno> {
+    let qp = qp.ok_or(libc::EINVAL)?;
     let offer = Offer { ird: params.ird, ord: params.ord, crc: config::get().crc };
     let mut request = Vec::new();
     mpa::encode(&negotiate::request(offer), &params.private_data, &mut request).map_err(|_| libc::EINVAL)?;

@@ -23,6 +23,7 @@ use crate::socket::Socket;
 use crate::sys::Errno;
 use crate::{config, lock};
 use transport::iwarp::wire::mpa::Frame;
+use transport::roce::cm::CommId;
 
 /// A pending connection, whose socket the engine watches.
 pub(super) struct PendingConnection {
@@ -116,6 +117,10 @@ impl Drop for Unfetched {
 }
 
 impl Request for Fetched {
+    fn exchange(&self) -> Option<CommId> {
+        None
+    }
+
     fn local(&self) -> Option<SocketAddr> {
         self.local
     }
@@ -132,9 +137,10 @@ impl Request for Fetched {
     fn accept(
         self: Box<Self>,
         observer: Weak<dyn ConnObserver>,
-        qp: &Qp,
+        qp: Option<&Qp>,
         params: &Params,
     ) -> Result<(), Errno> {
+        let qp = qp.ok_or(libc::EINVAL)?;
         let offer = negotiate::Offer { ird: params.ird, ord: params.ord, crc: config::get().crc };
         let (reply, agreed) = negotiate::accept(&self.frame, offer);
         // Answer the offer before the MPA Reply: the initiator reads the answer when it has the reply.

@@ -7,6 +7,7 @@ use std::ptr::addr_of;
 
 use super::finish;
 use super::handle::IdObject;
+use crate::ffi::verbs;
 use transport::access::{REMOTE_READ, REMOTE_WRITE};
 
 const STATE: c_int = ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int;
@@ -43,6 +44,19 @@ pub unsafe fn rdma_init_qp_attr(
     };
     if !bound || !matches!(wanted, IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS) {
         return finish(Err(libc::EINVAL));
+    }
+    if !cm.needs_queue_pair() {
+        let attributes = match (wanted, cm.terms()) {
+            (IBV_QPS_INIT, _) => Ok(verbs::init_of_cm()),
+            (IBV_QPS_RTR, Some(terms)) => verbs::receive_of_cm(&terms),
+            (_, Some(terms)) => Ok(verbs::send_of_cm(&terms)),
+            (_, None) => Err(libc::EINVAL),
+        };
+        // SAFETY: rdma_init_qp_attr(3) requires that both pointers are valid for writes.
+        return finish(attributes.map(|(attr, mask)| unsafe {
+            qp_attr.write(attr);
+            qp_attr_mask.write(mask as c_int);
+        }));
     }
     let is_used = cm.has_begun() || cm.is_listening();
     // SAFETY: all-zero is a valid ibv_qp_attr: it holds only integers and nullable pointers.

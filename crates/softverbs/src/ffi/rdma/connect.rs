@@ -19,6 +19,7 @@ use crate::cm::id::Id;
 use crate::ffi::context::owns;
 use crate::instrument::Carrier;
 use crate::qp::{Qp, numbers};
+use crate::sys::Errno;
 
 /// Listens for connect requests, which are reported as events; with a synchronous identifier
 /// [`super::rdma_get_request`] fetches them. `backlog` is that of listen(2); if it is not positive, 1024. It
@@ -76,7 +77,7 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
         let param = unsafe { read_param(param, Carrier::Request) }?;
         // SAFETY: rdma_connect(3) requires that `id` is not destroyed during the call, and that its field
         // `qp` is NULL or a queue pair that has not been destroyed.
-        let qp = unsafe { queue_pair(id, own, param.qp_num) }.ok_or(libc::EINVAL)?;
+        let qp = unsafe { queue_pair(id, own, param.qp_num) }?;
         own.can_connect()?;
         // SAFETY: rdma_connect(3) requires that `id` is not destroyed during the call, and that its field
         // `qp` is NULL or a queue pair that has not been destroyed.
@@ -96,28 +97,34 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
 }
 
 /// The queue pair of an identifier: that of rdma_create_qp(3), one that the program has stored in the C
-/// structure, or the one with the number `num`. `None`: there is none, or it belongs to another device.
+/// structure, or over iWARP the one with the number `num`. `None`: over RoCE the program changes the states
+/// of queue pair `num` itself. EINVAL: there is no queue pair, or it belongs to another device.
 ///
 /// # Safety
 ///
 /// `id` must be the identifier of `own` and not have been destroyed, and its field `qp` must be NULL or a
 /// queue pair that has not been destroyed.
-unsafe fn queue_pair(id: *mut rdma_cm_id, own: &Arc<Id>, num: u32) -> Option<Arc<Qp>> {
+unsafe fn queue_pair(id: *mut rdma_cm_id, own: &Arc<Id>, num: u32) -> Result<Option<Arc<Qp>>, Errno> {
     if let Some(qp) = own.qp() {
-        return Some(qp);
+        return Ok(Some(qp));
     }
     // SAFETY: the caller guarantees that the field is NULL or a queue pair of some device that has not been
     // destroyed; its `context` never changes, and `owns` finds out whether it belongs to softverbs.
     let qp = unsafe {
         let c = addr_of!((*id).qp).read();
-        if c.is_null() {
-            numbers::find(num)
-        } else {
+        if !c.is_null() {
             owns(addr_of!((*c).context).read()).then(|| connection_of(c))
+        } else if own.needs_queue_pair() {
+            numbers::find(num)
+        } else if num != 0 {
+            return Ok(None);
+        } else {
+            None
         }
-    }?;
+    };
+    let qp = qp.ok_or(libc::EINVAL)?;
     own.set_qp(Some(qp.clone()));
-    Some(qp)
+    Ok(Some(qp))
 }
 
 /// Accepts a connect request with the parameters `param`; NULL selects the defaults of librdmacm. The
@@ -143,12 +150,12 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
         let param = unsafe { read_param(param, Carrier::Accept) }?;
         // SAFETY: rdma_accept(3) requires that `id` is not destroyed during the call, and that its field `qp`
         // is NULL or a queue pair that has not been destroyed.
-        let qp = unsafe { queue_pair(id, own, param.qp_num) }.ok_or(libc::EINVAL)?;
+        let qp = unsafe { queue_pair(id, own, param.qp_num) }?;
         own.can_accept()?;
         // SAFETY: rdma_accept(3) requires that `id` is not destroyed during the call, and that its field `qp`
         // is NULL or a queue pair that has not been destroyed.
         unsafe { sync::prepare(id) }?;
-        own.accept(&qp, &param.into())
+        own.accept(qp.as_deref(), &param.into())
     })();
     // SAFETY: rdma_accept(3) requires that `id` is not destroyed during the call; the connection was accepted
     // after `prepare`.
@@ -195,7 +202,7 @@ pub unsafe fn rdma_reject_ece(id: *mut rdma_cm_id, private_data: *const c_void, 
 pub unsafe fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: rdma_establish(3) requires that `id` is an identifier of softverbs that has not been destroyed.
     let (own, qp) = unsafe { (&IdObject::own(id).cm, addr_of!((*id).qp).read()) };
-    finish(if own.is_connected() && qp.is_null() { Ok(()) } else { Err(libc::EINVAL) })
+    finish(if qp.is_null() { own.establish() } else { Err(libc::EINVAL) })
 }
 
 /// Reports an asynchronous event of the queue pair, such as IBV_EVENT_COMM_EST, to rdma_cm, which ignores it:
@@ -205,9 +212,12 @@ pub unsafe fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
 /// # Safety
 ///
 /// As for rdma_notify(3).
-pub unsafe fn rdma_notify(id: *mut rdma_cm_id, _event: ibv_event_type::Type) -> c_int {
+pub unsafe fn rdma_notify(id: *mut rdma_cm_id, event: ibv_event_type::Type) -> c_int {
     // SAFETY: rdma_notify(3) requires that `id` is an identifier of softverbs that has not been destroyed.
     let own = unsafe { &IdObject::own(id).cm };
+    if event == ibv_event_type::IBV_EVENT_COMM_EST {
+        own.received_data();
+    }
     finish(if own.has_begun() { Ok(()) } else { Err(libc::EINVAL) })
 }
 

@@ -99,7 +99,8 @@ unsafe fn present(channel: *mut rdma_event_channel, queue: &Channel, mut taken: 
         Some(request) => unsafe {
             let context = addr_of!((*id).context).read();
             let on = (!is_hidden(channel)).then(|| (channel, queue.clone()));
-            event_to_c(taken, new_requested_id(on, context, request.fetch()), id)
+            let ps = addr_of!((*id).ps).read();
+            event_to_c(taken, new_requested_id(on, context, ps, request.fetch()), id)
         },
         None => event_to_c(taken, id, null_mut()),
     }
@@ -143,10 +144,10 @@ pub(super) fn event_to_c(
         responder_resources: event.responder_resources,
         initiator_depth: event.initiator_depth,
         flow_control: 0,
-        retry_count: 0,
-        rnr_retry_count: 0,
-        srq: 0,
-        qp_num: 0,
+        retry_count: event.retry_count,
+        rnr_retry_count: event.rnr_retry_count,
+        srq: event.srq.into(),
+        qp_num: event.qp_num,
     };
     EventObject::create(c, (private_data, event.reason))
 }

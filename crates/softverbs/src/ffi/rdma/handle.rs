@@ -2,7 +2,7 @@
 //! The object of an identifier: the C structure `rdma_cm_id`, and the data of softverbs behind it.
 
 use libc::c_void;
-use rdma_sys::{ibv_qp_init_attr, rdma_cm_id, rdma_event_channel, rdma_port_space};
+use rdma_sys::{ibv_qp_init_attr, ibv_sa_path_rec, rdma_cm_id, rdma_event_channel, rdma_port_space};
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
 
@@ -13,6 +13,7 @@ use crate::cm::protocol::Request;
 use crate::cm::{addr, calls};
 use crate::ffi::object::Object;
 use crate::ffi::soft0;
+use transport::roce::wire::cm::PortSpace;
 
 /// The data behind the C structure of an identifier.
 pub(super) struct IdOwn {
@@ -21,14 +22,23 @@ pub(super) struct IdOwn {
     pub(super) queues: Mutex<CreatedQueues>,
     /// The attributes of the queue pairs that [`super::rdma_get_request`] creates.
     pub(super) template: Mutex<Option<ibv_qp_init_attr>>,
+    /// What `route.path_rec` of the C structure points to.
+    pub(super) path: Mutex<Option<Box<ibv_sa_path_rec>>>,
 }
 
 pub(super) type IdObject = Object<rdma_cm_id, IdOwn>;
 
 /// Allocates the object of an identifier, and stores its address in `cm`, which puts it into events.
 pub(super) fn create_object(c: rdma_cm_id, cm: Arc<Id>) -> *mut rdma_cm_id {
-    let id =
-        IdObject::create(c, IdOwn { cm: cm.clone(), queues: Mutex::default(), template: Mutex::default() });
+    let id = IdObject::create(
+        c,
+        IdOwn {
+            cm: cm.clone(),
+            queues: Mutex::default(),
+            template: Mutex::default(),
+            path: Mutex::default(),
+        },
+    );
     cm.set_handle(id as usize);
     id
 }
@@ -48,15 +58,21 @@ pub(super) fn blank_id(
     c
 }
 
+/// The port space with this number, of those that connect.
+pub(super) fn port_space(ps: rdma_port_space::Type) -> PortSpace {
+    if ps == rdma_port_space::RDMA_PS_IB { PortSpace::Ib } else { PortSpace::Tcp }
+}
+
 /// Creates the identifier of a connect request, with the channel `on` of the program, or synchronous if that
 /// is `None`. It has the device, the default protection domain and both addresses.
 pub(super) fn new_requested_id(
     on: Option<(*mut rdma_event_channel, Channel)>,
     context: *mut c_void,
+    ps: rdma_port_space::Type,
     request: Box<dyn Request>,
 ) -> *mut rdma_cm_id {
     let (channel, queue) = on.map_or((null_mut(), None), |(channel, queue)| (channel, Some(queue)));
-    let mut c = blank_id(channel, context, rdma_port_space::RDMA_PS_TCP);
+    let mut c = blank_id(channel, context, ps);
     c.verbs = soft0::context();
     c.pd = default_pd();
     c.port_num = 1;
@@ -64,5 +80,5 @@ pub(super) fn new_requested_id(
         c.route.addr.__bindgen_anon_1.src_storage = addr::to_storage(local).0;
     }
     c.route.addr.__bindgen_anon_2.dst_storage = addr::to_storage(&request.peer()).0;
-    create_object(c, calls::create_requested(queue, request))
+    create_object(c, calls::create_requested(queue, port_space(ps), request))
 }

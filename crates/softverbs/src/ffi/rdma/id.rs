@@ -13,8 +13,9 @@ use std::time::Duration;
 use super::channel::{is_hidden, queue_of};
 use super::event::event_to_c;
 use super::finish;
-use super::handle::{IdObject, blank_id, create_object};
+use super::handle::{IdObject, blank_id, create_object, port_space};
 use super::pd::default_pd;
+use super::route;
 use super::sync;
 use crate::cm::event::Event;
 use crate::cm::{addr, calls};
@@ -31,8 +32,8 @@ use crate::sys;
 /// event. rdma_connect, rdma_listen and rdma_accept create a hidden channel for it, which needs a descriptor;
 /// resolving does not.
 ///
-/// Returns 0, or -1 and errno. EOPNOTSUPP: the device is a RoCE device, or `ps` is a port space for datagrams
-/// (RDMA_PS_UDP, RDMA_PS_IPOIB) or for InfiniBand (RDMA_PS_IB). EINVAL: not a port space.
+/// Returns 0, or -1 and errno. EOPNOTSUPP: `ps` is a port space for datagrams (RDMA_PS_UDP, RDMA_PS_IPOIB),
+/// or on an iWARP device RDMA_PS_IB. EINVAL: not a port space.
 ///
 /// # Safety
 ///
@@ -46,19 +47,17 @@ pub unsafe fn rdma_create_id(
     use rdma_port_space::{RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP};
     match ps {
         RDMA_PS_TCP => {}
+        RDMA_PS_IB if transport().has_ib_ports() => {}
         RDMA_PS_UDP | RDMA_PS_IPOIB | RDMA_PS_IB => {
             return finish(Err(unsupported(
-                "a port space other than RDMA_PS_TCP: iWARP is connection-oriented only",
+                "a port space other than RDMA_PS_TCP, or on a RoCE device RDMA_PS_IB: the device has reliable connections only",
             )));
         }
         _ => return finish(Err(libc::EINVAL)),
     }
-    if let Err(e) = transport().check_cm() {
-        return finish(Err(e));
-    }
     // SAFETY: rdma_create_id(3) requires that `channel` is NULL, or was returned by rdma_create_event_channel
     // and has not been destroyed.
-    let cm = calls::create(unsafe { queue_of(channel) });
+    let cm = calls::create(unsafe { queue_of(channel) }, port_space(ps));
     let c = create_object(blank_id(channel, context, ps), cm);
     // SAFETY: rdma_create_id(3) requires that `id` is valid for writes of a pointer.
     unsafe { id.write(c) };
@@ -226,7 +225,12 @@ pub unsafe fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_i
         return finish(Err(libc::EINVAL));
     }
     // SAFETY: rdma_resolve_route(3) requires that neither `id` nor its channel is destroyed during the call.
-    unsafe { report(id, rdma_cm_event_type::RDMA_CM_EVENT_ROUTE_RESOLVED) };
+    unsafe {
+        if transport().has_ib_ports() {
+            route::enter_path(id);
+        }
+        report(id, rdma_cm_event_type::RDMA_CM_EVENT_ROUTE_RESOLVED);
+    }
     0
 }
 

@@ -28,6 +28,7 @@ mod pd;
 mod port;
 mod qp;
 mod queues;
+mod route;
 mod srq;
 mod sync;
 

@@ -13,6 +13,9 @@ use crate::sys::Errno;
 use transport::limits::MAX_READS;
 use transport::roce::rc::RNR_UNLIMITED;
 
+/// `retry_count` of a program that passes no parameters.
+const RETRIES: u8 = 7;
+
 /// The parameters of rdma_connect(3) or rdma_accept(3).
 pub(super) struct Param {
     pub(super) private_data: Vec<u8>,
@@ -20,13 +23,16 @@ pub(super) struct Param {
     pub(super) ord: u16,
     /// How often a message without a posted receive at the peer is retried, 0 to 7 (7: without limit).
     pub(super) rnr_retry: u8,
-    /// The number of the queue pair, if the identifier has none.
+    /// How often a request without an acknowledgement is sent again, 0 to 7.
+    pub(super) retry: u8,
+    /// The number of the queue pair, if the identifier has none, and whether it has a shared receive queue.
     pub(super) qp_num: u32,
+    pub(super) srq: bool,
 }
 
 impl From<Param> for Params {
-    fn from(Param { private_data, ird, ord, rnr_retry, .. }: Param) -> Self {
-        Self { private_data, ird, ord, rnr_retry }
+    fn from(Param { private_data, ird, ord, rnr_retry, retry, qp_num, srq }: Param) -> Self {
+        Self { private_data, ird, ord, rnr_retry, retry, qp_num, srq }
     }
 }
 
@@ -45,7 +51,9 @@ pub(super) unsafe fn read_param(param: *const rdma_conn_param, carrier: Carrier)
             ird: MAX_READS,
             ord: MAX_READS,
             rnr_retry: RNR_UNLIMITED,
+            retry: RETRIES,
             qp_num: 0,
+            srq: false,
         });
     }
     // SAFETY: `param` is not NULL, so rdma_connect(3) requires that it points to an rdma_conn_param; it holds
@@ -58,8 +66,10 @@ pub(super) unsafe fn read_param(param: *const rdma_conn_param, carrier: Carrier)
         private_data,
         ird: u16::from(given.responder_resources).min(MAX_READS),
         ord: u16::from(given.initiator_depth).min(MAX_READS),
-        rnr_retry: given.rnr_retry_count,
+        rnr_retry: given.rnr_retry_count & 7,
+        retry: given.retry_count & 7,
         qp_num: given.qp_num,
+        srq: given.srq != 0,
     })
 }
 

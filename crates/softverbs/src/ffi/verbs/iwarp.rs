@@ -9,7 +9,7 @@ use rdma_sys::{ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state, ibv_transport_type, 
 
 use super::qp_object::QpOwn;
 use super::qp_state::number_of;
-use super::transport::{Gid, GidType, Transport};
+use super::transport::{Gid, GidType, OnTerms, Transport};
 use super::{PORT, interfaces};
 use crate::ffi::context::next_number;
 use crate::ffi::unsupported;
@@ -58,8 +58,17 @@ impl Transport for Iwarp {
         numbered.map(|(index, address)| Gid { index, ip: address.ip, interface: address.interface }).collect()
     }
 
-    fn check_cm(&self) -> Result<(), Errno> {
+    fn has_ib_ports(&self) -> bool {
+        false
+    }
+
+    fn enter_init(&self, own: &QpOwn) -> Result<(), Errno> {
+        own.qp.set_init(true);
         Ok(())
+    }
+
+    fn on_terms(&self, _own: &QpOwn) -> Option<OnTerms> {
+        None
     }
 
     fn remedy(&self) -> &'static str {

@@ -172,11 +172,15 @@ pub(crate) unsafe fn create_qp(
         QpOwn {
             qp: inner,
             cap,
-            modified: Mutex::new(Modified::new()),
+            modified: Arc::new(Mutex::new(Modified::new())),
             notifies_drained: notifies_drained.clone(),
             builder,
         },
     );
+    // SAFETY: the object has just been created, and no other thread has it.
+    if let Some(on_terms) = transport().on_terms(unsafe { QpObject::own(qp) }) {
+        connection.set_on_terms(on_terms);
+    }
     let handle = qp as usize;
     connection.set_on_async_event(Box::new(move |event| {
         let (kind, object) = match event {
@@ -204,7 +208,8 @@ pub(crate) unsafe fn enter_init(qp: *mut ibv_qp) {
     // only read the field `state`.
     unsafe {
         let own = QpObject::own(qp);
-        own.qp.set_init(true);
+        // A new queue pair can always enter INIT.
+        let _ = transport().enter_init(own);
         addr_of_mut!((*qp).state).write(number_of(own.qp.state()));
     }
 }

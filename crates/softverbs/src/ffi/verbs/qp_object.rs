@@ -15,7 +15,7 @@ pub(crate) struct QpOwn {
     pub(crate) qp: Arc<Qp>,
     pub(super) cap: ibv_qp_cap,
     /// On a RoCE device: the state and the attributes that ibv_modify_qp(3) has set.
-    pub(super) modified: Mutex<Modified>,
+    pub(super) modified: Arc<Mutex<Modified>>,
     /// Whether the program has requested IBV_EVENT_SQ_DRAINED.
     pub(super) notifies_drained: Arc<AtomicBool>,
     /// The requests being built by the calls from `ibv_wr_start` on, if the queue pair was created with send

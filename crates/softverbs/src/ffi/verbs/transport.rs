@@ -10,6 +10,7 @@ use rdma_sys::{ibv_qp_attr, ibv_transport_type, ibv_wc};
 use std::net::IpAddr;
 
 use super::qp_object::QpOwn;
+pub(crate) use crate::qp::OnTerms;
 use crate::sys::Errno;
 
 /// An entry of the GID table.
@@ -48,8 +49,12 @@ pub(crate) trait Transport: Sync {
     /// The entries of the GID table that are not holes.
     fn gids(&self) -> Vec<Gid>;
 
-    /// EOPNOTSUPP if rdma_cm does not have this transport.
-    fn check_cm(&self) -> Result<(), Errno>;
+    /// Whether rdma_cm has the port space RDMA_PS_IB.
+    fn has_ib_ports(&self) -> bool;
+    /// Moves a new queue pair of rdma_cm to INIT.
+    fn enter_init(&self, own: &QpOwn) -> Result<(), Errno>;
+    /// What connects a queue pair for rdma_cm; `None`: the connection does.
+    fn on_terms(&self, own: &QpOwn) -> Option<OnTerms>;
     /// What a program can do that needs another type of queue pairs.
     fn remedy(&self) -> &'static str;
     /// The number of a new queue pair.

@@ -10,6 +10,7 @@
 //! ```
 
 mod ah;
+mod by_terms;
 mod gid_table;
 mod modify;
 mod neighbour;
@@ -21,13 +22,13 @@ use rdma_sys::{
 };
 use rdma_sys::{ibv_port_attr, ibv_port_cap_flags, ibv_qp_attr, ibv_transport_type, ibv_wc};
 use std::net::IpAddr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use super::interfaces;
 use super::qp_object::QpOwn;
-use super::transport::{Gid, GidType, Transport};
+use super::transport::{Gid, GidType, OnTerms, Transport};
 use crate::cm::path::{self, Path};
-use crate::ffi::unsupported;
 use crate::guid::guid;
 use crate::link::Route;
 use crate::lock;
@@ -36,8 +37,10 @@ use crate::qp::by_hand::Change;
 use crate::qp::{Qp, State};
 use crate::sys::Errno;
 use crate::{config, port};
+use ::transport::access::{FLUSH_PERSISTENT, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use ::transport::roce::rc::{ReceiveTerms, SendTerms};
 use ::transport::roce::wire::PathMtu;
+pub(crate) use by_terms::{receive as receive_of_cm, send as send_of_cm};
 use gid_table::GidTable;
 pub(super) use gid_table::gid_of;
 pub(crate) use modify::Modified;
@@ -47,6 +50,10 @@ use transitions::Kind;
 /// The remedy for a program that needs another type of queue pairs.
 const REMEDY: &str = "as a RoCE device soft0 offers reliable connections (IBV_QPT_RC) that the program connects with ibv_modify_qp; \
                       use the program's option for RC, for example -c RC of perftest";
+/// What rdma_cm permits the peer of a queue pair: what the kernel does on a device with these operations.
+const CM_ACCESS: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSH_GLOBAL | FLUSH_PERSISTENT;
+/// IBV_ACCESS_FLUSH_GLOBAL.
+const FLUSH_GLOBAL: u32 = 1 << 8;
 /// The local ACK delay that the device reports: 4.096 us * 2^15, as a process may have to wait for a
 /// processor before it acknowledges.
 const ACK_DELAY: u8 = 15;
@@ -90,8 +97,20 @@ impl Transport for Roce {
         })
     }
 
-    fn check_cm(&self) -> Result<(), Errno> {
-        Err(unsupported("rdma_cm with SOFTVERBS_TRANSPORT=roce; iwarp has it"))
+    fn has_ib_ports(&self) -> bool {
+        true
+    }
+
+    fn enter_init(&self, own: &QpOwn) -> Result<(), Errno> {
+        by_terms::enter_init(&mut lock(&own.modified), &own.connection(), CM_ACCESS)
+    }
+
+    fn on_terms(&self, own: &QpOwn) -> Option<OnTerms> {
+        let (modified, connection) = (Arc::downgrade(&own.modified), own.connection());
+        Some(Box::new(move |terms| {
+            let Some(modified) = modified.upgrade() else { return Err(libc::EINVAL) };
+            by_terms::connect(&mut lock(&modified), &connection, terms, CM_ACCESS)
+        }))
     }
 
     fn remedy(&self) -> &'static str {
@@ -111,7 +130,7 @@ impl Transport for Roce {
     /// warning names the cause. EOPNOTSUPP: automatic path migration, or an attribute that cannot be changed
     /// in SQD. Otherwise the error of the route lookup.
     fn modify(&self, own: &QpOwn, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
-        let modified = lock(&own.modified).modify(Kind::Rc, attr, mask, own, &Host);
+        let modified = lock(&own.modified).modify(Kind::Rc, attr, mask, &own.connection(), &Host);
         modified.map_err(|refusal| {
             log::warn!("ibv_modify_qp of queue pair {}: {refusal}", own.qp.num);
             refusal.errno
@@ -165,6 +184,11 @@ fn active_mtu() -> PathMtu {
     config::get().path_mtu.unwrap_or_else(measured)
 }
 
+/// The attributes with which rdma_cm moves a queue pair to INIT.
+pub(crate) fn init_of_cm() -> by_terms::Attributes {
+    by_terms::init(CM_ACCESS)
+}
+
 /// The network of this host.
 struct Host;
 
@@ -183,37 +207,59 @@ impl Network for Host {
     }
 }
 
-impl Connection for QpOwn {
+/// The connection of a queue pair, which may be destroyed.
+pub(super) struct QpConnection {
+    qp: Weak<Qp>,
+    notifies_drained: Arc<AtomicBool>,
+}
+
+impl QpOwn {
+    fn connection(&self) -> QpConnection {
+        QpConnection { qp: Arc::downgrade(&self.qp), notifies_drained: self.notifies_drained.clone() }
+    }
+}
+
+impl QpConnection {
+    fn qp(&self) -> Result<Arc<Qp>, Errno> {
+        self.qp.upgrade().ok_or(libc::EINVAL)
+    }
+}
+
+impl Connection for QpConnection {
     fn set_init(&self, init: bool) {
-        self.qp.set_init(init);
+        if let Ok(qp) = self.qp() {
+            qp.set_init(init);
+        }
     }
 
     fn ready_to_receive(&self, route: Route, terms: ReceiveTerms) -> Result<(), Errno> {
-        self.qp.ready_to_receive(route, terms)
+        self.qp()?.ready_to_receive(route, terms)
     }
 
     fn ready_to_send(&self, terms: SendTerms) -> Result<(), Errno> {
-        self.qp.ready_to_send(terms)
+        self.qp()?.ready_to_send(terms)
     }
 
     fn drain(&self, on: bool, notify: bool) -> Result<(), Errno> {
         self.notifies_drained.store(notify, Ordering::Relaxed);
-        self.qp.drain(on)
+        self.qp()?.drain(on)
     }
 
     fn change(&self, change: Change) -> Result<(), Errno> {
-        self.qp.change(change)
+        self.qp()?.change(change)
     }
 
     fn reset(&self) -> Result<(), Errno> {
-        Qp::reset(&self.qp)
+        Qp::reset(&*self.qp()?)
     }
 
     fn disconnect(&self) {
-        self.qp.disconnect();
+        if let Ok(qp) = self.qp() {
+            qp.disconnect();
+        }
     }
 
     fn state(&self) -> State {
-        self.qp.state()
+        self.qp().map_or(State::Err, |qp| qp.state())
     }
 }

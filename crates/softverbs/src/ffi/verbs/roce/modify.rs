@@ -187,7 +187,7 @@ impl Modified {
     }
 }
 
-fn blank() -> ibv_qp_attr {
+pub(super) fn blank() -> ibv_qp_attr {
     // SAFETY: all-zero is a valid ibv_qp_attr.
     unsafe { std::mem::zeroed() }
 }

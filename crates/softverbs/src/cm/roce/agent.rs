@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The connection manager of the process: drives the exchanges.
+//!
+//! Each call, message and timer changes the state under its lock, which also takes the resulting messages and
+//! events into a queue. They are carried out in this order by one thread at a time, whichever comes first,
+//! without the lock of the state: an event may change a queue pair, and queues events of identifiers.
+//!
+//! Locks: `state` is under those of an identifier and of a connection, and above those of the engine's timers
+//! only. `delivery` is never waited for: its holder checks the queue again after it has released the lock.
+
+mod request;
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use log::Level;
+use rdma_sys::rdma_cm_event_type::{
+    RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_CONNECT_RESPONSE,
+    RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED,
+    RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_UNREACHABLE, Type as Kind,
+};
+use transport::roce::cm::{
+    self, CommId, ConnParam, Limits, ListenerId, Manager, Output, Received, Response, Route, Settings, Timing,
+};
+use transport::roce::wire::cm::{Mad, Reason};
+use transport::step::reason;
+use transport::units::Micros;
+
+use request::Unfetched;
+
+use crate::cm::event::Event;
+use crate::cm::id::Id;
+use crate::guid::guid;
+use crate::limits::{MAX_REQUESTS, MAX_REQUESTS_OF_HOST};
+use crate::lock;
+use crate::port::{self, Port};
+use crate::process::PerProcess;
+use crate::progress::engine::Engine;
+use crate::progress::source::Source;
+use crate::progress::timers::Timer;
+use crate::progress::{By, Driven};
+use crate::qp::{ConnObserver, Qp};
+use crate::sys::Errno;
+
+pub(super) struct State {
+    pub manager: Manager,
+    pub ids: HashMap<CommId, Weak<Id>>,
+    pub listeners: HashMap<ListenerId, Weak<Id>>,
+    outputs: VecDeque<Output>,
+    /// When the timer expires, and that timer.
+    timer: Option<(Micros, Timer)>,
+}
+
+/// The connection manager of the process.
+pub(super) struct Agent {
+    this: Weak<Self>,
+    pub port: Arc<Port>,
+    engine: Arc<Engine>,
+    start: Instant,
+    state: Mutex<State>,
+    delivery: Mutex<()>,
+    /// Exchanges whose queue pairs have received a packet, until the engine passes that on.
+    with_data: Mutex<Vec<CommId>>,
+}
+
+static AGENT: PerProcess<Arc<Agent>> = PerProcess::new();
+
+/// An unpredictable number, for communication ids and PSNs.
+pub(super) fn random() -> u32 {
+    let mut bytes = [0; 4];
+    // It does not fail on a kernel that has let the process allocate a queue pair number.
+    let _ = getrandom::fill(&mut bytes);
+    u32::from_ne_bytes(bytes)
+}
+
+impl Agent {
+    /// The connection manager of this process. Errors of [`Port::get`].
+    pub(super) fn get() -> Result<Arc<Self>, Errno> {
+        let mut running = lock(AGENT.get());
+        if let Some(agent) = &*running {
+            return Ok(agent.clone());
+        }
+        let (port, engine) = (Port::get()?, Engine::get()?);
+        let settings = Settings {
+            slot: port.slot(),
+            ca_guid: u64::from_be(guid()),
+            timing: Timing::default(),
+            limits: Limits { process: MAX_REQUESTS, address: MAX_REQUESTS_OF_HOST },
+        };
+        let state = State {
+            manager: Manager::new(settings, random),
+            ids: HashMap::new(),
+            listeners: HashMap::new(),
+            outputs: VecDeque::new(),
+            timer: None,
+        };
+        let agent = Arc::new_cyclic(|this: &Weak<Self>| Self {
+            this: this.clone(),
+            port,
+            engine,
+            start: Instant::now(),
+            state: Mutex::new(state),
+            delivery: Mutex::default(),
+            with_data: Mutex::default(),
+        });
+        let weak: Weak<Self> = Arc::downgrade(&agent);
+        agent.port.set_agent(weak);
+        *running = Some(agent.clone());
+        Ok(agent)
+    }
+
+    /// Whether it is that of this process: a child after fork(2) must not lock that of its parent.
+    pub(super) fn is_own(&self) -> bool {
+        self.port.is_own()
+    }
+
+    /// Changes the state. What follows is carried out by [`Agent::deliver`].
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut State, Micros) -> T) -> T {
+        let mut state = lock(&self.state);
+        let now = Micros::try_from(self.start.elapsed().as_micros()).unwrap_or(Micros::MAX);
+        let result = change(&mut state, now);
+        while let Some(output) = state.manager.poll() {
+            state.outputs.push_back(output);
+        }
+        let deadline = state.manager.deadline();
+        if state.timer.as_ref().map(|(at, _)| *at) != deadline {
+            let source = self.this.upgrade().map(|this| this as Arc<dyn Source>);
+            state.timer = deadline.zip(source).map(|(at, source)| {
+                (at, self.engine.schedule(Duration::from_micros(at.saturating_sub(now)), &source))
+            });
+        }
+        result
+    }
+
+    /// As [`Agent::change`], and carries out what follows unless another thread does.
+    pub(super) fn call<T>(&self, change: impl FnOnce(&mut State, Micros) -> T) -> T {
+        let result = self.change(change);
+        self.deliver();
+        result
+    }
+
+    /// Sends messages and reports events, in order.
+    pub(super) fn deliver(&self) {
+        while let Ok(delivery) = self.delivery.try_lock() {
+            loop {
+                let next = lock(&self.state).outputs.pop_front();
+                let Some(output) = next else { break };
+                match output {
+                    Output::Send { route, mad } => self.port.send_message(&mad, route.local, route.remote),
+                    Output::Event { id, event } => self.report(id, event),
+                }
+            }
+            drop(delivery);
+            if lock(&self.state).outputs.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Reports events of an exchange to `id` from now on.
+    pub(super) fn adopt(&self, exchange: CommId, id: &Arc<Id>) {
+        self.change(|state, _| state.ids.insert(exchange, Arc::downgrade(id)));
+    }
+
+    /// The program has destroyed the identifier of an exchange, or discarded its request.
+    pub(super) fn destroy(&self, exchange: CommId) {
+        if !self.is_own() {
+            return;
+        }
+        self.call(|state, now| {
+            state.ids.remove(&exchange);
+            state.manager.destroy(exchange, now);
+        });
+    }
+
+    /// What observes the connection of a queue pair for its exchange.
+    pub(super) fn observer(&self, exchange: CommId) -> Arc<dyn ConnObserver> {
+        Arc::new(Observer { agent: self.this.clone(), exchange })
+    }
+
+    /// Moves the queue pair of an identifier to RTS.
+    pub(super) fn connect(&self, exchange: CommId, qp: &Qp, terms: &cm::Terms) -> Result<(), Errno> {
+        qp.follow(terms, self.observer(exchange))
+    }
+
+    fn report(&self, exchange: CommId, event: cm::Event) {
+        if let cm::Event::Request(request) = event {
+            return self.request(exchange, *request);
+        }
+        let id = lock(&self.state).ids.get(&exchange).and_then(Weak::upgrade);
+        match event {
+            cm::Event::Rejected { .. }
+            | cm::Event::Unreachable
+            | cm::Event::ConnectError
+            | cm::Event::TimeWaitExit => {
+                lock(&self.state).ids.remove(&exchange);
+            }
+            _ => {}
+        }
+        let Some(id) = id else { return };
+        let new = |kind: Kind, status| Event::new(0, kind, status);
+        match event {
+            cm::Event::Request(_) => {}
+            cm::Event::Response(response) => self.respond(exchange, &id, &response),
+            cm::Event::Established => id.raise(new(RDMA_CM_EVENT_ESTABLISHED, 0)),
+            cm::Event::Rejected { reason, private_data } => {
+                // As librdmacm.
+                if let Some(qp) = id.qp() {
+                    qp.disconnect();
+                }
+                let mut event = new(RDMA_CM_EVENT_REJECTED, i32::from(reason.0));
+                event.private_data = private_data.to_vec();
+                event.reason = Some(explain(&id, reason));
+                id.raise(event);
+            }
+            cm::Event::Unreachable => id.raise(new(RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT)),
+            cm::Event::ConnectError => id.raise(new(RDMA_CM_EVENT_CONNECT_ERROR, -libc::ECONNRESET)),
+            cm::Event::Disconnected => {
+                if let Some(qp) = id.qp() {
+                    // What has arrived before is delivered.
+                    qp.drive(reason::READABLE, By::Engine);
+                    qp.disconnect();
+                }
+                id.raise(new(RDMA_CM_EVENT_DISCONNECTED, 0));
+            }
+            cm::Event::TimeWaitExit => id.notify(new(RDMA_CM_EVENT_TIMEWAIT_EXIT, 0)),
+        }
+    }
+
+    /// The peer has accepted: connects the queue pair, unless the program does so itself.
+    fn respond(&self, exchange: CommId, id: &Arc<Id>, response: &Response) {
+        let Some(qp) = id.qp() else {
+            return id.notify(with_param(
+                RDMA_CM_EVENT_CONNECT_RESPONSE,
+                response.param,
+                &response.private_data,
+            ));
+        };
+        let terms = lock(&self.state).manager.terms(exchange);
+        let connected = terms.ok_or(libc::ECONNRESET).and_then(|terms| self.connect(exchange, &qp, &terms));
+        let established =
+            connected.and_then(|()| self.change(|state, _| state.manager.establish(exchange, &[])));
+        match established {
+            Ok(()) => {
+                id.raise(with_param(RDMA_CM_EVENT_ESTABLISHED, response.param, &response.private_data));
+            }
+            Err(e) => {
+                let rejected =
+                    self.change(|state, now| state.manager.reject(exchange, Reason::CONSUMER, &[], now));
+                // It fails if the peer has given up, which is reported next.
+                if rejected.is_ok() {
+                    lock(&self.state).ids.remove(&exchange);
+                    id.raise(Event::new(0, RDMA_CM_EVENT_CONNECT_ERROR, -e));
+                }
+            }
+        }
+    }
+
+    /// Reports a connect request. Without memory for its event it is rejected.
+    fn request(&self, exchange: CommId, request: cm::Request) {
+        let id = lock(&self.state).listeners.get(&request.listener).and_then(Weak::upgrade);
+        let Some(id) = id else {
+            return self.change(|state, now| state.manager.destroy(exchange, now));
+        };
+        if id.state().channel.as_ref().is_some_and(|channel| !channel.make_room()) {
+            return self.change(|state, now| state.manager.destroy(exchange, now));
+        }
+        let mut event = with_param(RDMA_CM_EVENT_CONNECT_REQUEST, request.param, &request.private_data);
+        event.request =
+            self.this.upgrade().map(|agent| Box::new(Unfetched::new(agent, exchange, &request)) as _);
+        id.notify(event);
+    }
+}
+
+/// Logs why a peer has rejected a connection, and returns it.
+fn explain(id: &Id, reason: Reason) -> String {
+    let peer = id.state().dst.map(|dst| dst.to_string()).unwrap_or_default();
+    let (level, why) = match reason {
+        Reason::INVALID_SERVICE_ID => {
+            (Level::Warn, format!("{peer}: connect failed: no program listens on this port of rdma_cm"))
+        }
+        // The remote program may have rejected the request on purpose, which does not deserve a warning.
+        _ => (Level::Info, format!("{peer} rejected the connection: {reason}")),
+    };
+    log::log!(level, peer:% = peer, operation = "connect"; "{why}");
+    why
+}
+
+/// An event with `rdma_conn_param`.
+fn with_param(kind: Kind, param: ConnParam, private_data: &[u8]) -> Event {
+    let mut event = Event::new(0, kind, 0);
+    event.private_data = private_data.to_vec();
+    event.responder_resources = param.responder_resources;
+    event.initiator_depth = param.initiator_depth;
+    event.retry_count = param.retry_count;
+    event.rnr_retry_count = param.rnr_retry_count;
+    (event.qp_num, event.srq) = (param.qpn, param.srq);
+    event
+}
+
+impl port::Agent for Agent {
+    fn received(&self, mad: &Mad, local: IpAddr, remote: IpAddr) -> bool {
+        let route = Route { local, remote };
+        let received = self.change(|state, now| state.manager.receive(mad, route, now));
+        // The thread that receives may hold locks under which no queue pair may be changed.
+        if let Some(this) = self.this.upgrade() {
+            self.engine.kick(this);
+        }
+        received != Received::NoListener
+    }
+}
+
+impl Source for Agent {
+    /// Messages were received, or queue pairs have received packets.
+    fn ready(self: Arc<Self>, _events: u32) {
+        let exchanges = std::mem::take(&mut *lock(&self.with_data));
+        self.call(|state, _| {
+            exchanges.into_iter().for_each(|exchange| state.manager.received_data(exchange))
+        });
+    }
+
+    fn timeout(self: Arc<Self>) {
+        self.call(|state, now| {
+            // Scheduled anew, even for the same deadline.
+            state.timer = None;
+            state.manager.expire(now);
+        });
+    }
+}
+
+/// Observes the connection of a queue pair.
+struct Observer {
+    agent: Weak<Agent>,
+    exchange: CommId,
+}
+
+impl ConnObserver for Observer {
+    /// Called by the driver of the connection, so the engine passes it on.
+    fn established(&self) {
+        if let Some(agent) = self.agent.upgrade() {
+            lock(&agent.with_data).push(self.exchange);
+            agent.engine.kick(agent.clone());
+        }
+    }
+
+    /// The peer learns of the end by a DREQ, when the program disconnects.
+    fn ended(&self) {}
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Connection management over RoCE: messages to queue pair 1.
+//!
+//! The exchanges of a process are one value ([`transport::roce::cm::Manager`]). [`agent`] drives it: messages
+//! and timers in, messages and events out. [`local`] is the local end of an identifier, its port and its
+//! exchange. A connect request is in `agent/request.rs`.
+#![forbid(unsafe_code)]
+
+mod agent;
+mod local;
+
+use std::sync::Arc;
+
+use super::id::Id;
+use agent::Agent;
+pub(super) use local::Local;
+use transport::roce::cm::CommId;
+
+/// Reports the further events of an exchange to the identifier that the program has got with its request.
+pub(super) fn adopt(exchange: CommId, id: &Arc<Id>) {
+    if let Ok(agent) = Agent::get() {
+        agent.adopt(exchange, id);
+    }
+}

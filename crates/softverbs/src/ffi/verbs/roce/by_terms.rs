@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Queue pairs that rdma_cm connects: the attributes of each transition from what the two sides have agreed.
+#![forbid(unsafe_code)]
+
+use rdma_sys::{ibv_ah_attr, ibv_qp_attr, ibv_qp_state};
+
+use super::modify::{Connection, Modified, blank};
+use super::transitions::*;
+use super::{Host, with_table};
+use crate::ffi::verbs::PORT as PORT_NUM;
+use crate::sys::Errno;
+use transport::roce::cm::{Terms, gid};
+
+/// The attributes of a transition, and the mask that selects them.
+pub(crate) type Attributes = (ibv_qp_attr, u32);
+
+/// RESET or INIT to INIT.
+pub(crate) fn init(access: u32) -> Attributes {
+    let mut attr = blank();
+    attr.qp_state = ibv_qp_state::IBV_QPS_INIT;
+    attr.port_num = PORT_NUM;
+    attr.qp_access_flags = access;
+    (attr, STATE | PKEY_INDEX | PORT | ACCESS_FLAGS)
+}
+
+/// INIT to RTR. EADDRNOTAVAIL: the local address is not in the GID table.
+pub(crate) fn receive(terms: &Terms) -> Result<Attributes, Errno> {
+    let index = with_table(|table| table.find(terms.route.local)).ok_or(libc::EADDRNOTAVAIL)?;
+    let mut attr = blank();
+    attr.qp_state = ibv_qp_state::IBV_QPS_RTR;
+    attr.ah_attr = path(terms, u8::try_from(index).map_err(|_| libc::EADDRNOTAVAIL)?);
+    attr.path_mtu = u32::from(terms.mtu.code());
+    attr.dest_qp_num = terms.dest_qp;
+    attr.rq_psn = terms.rq_psn.get();
+    attr.max_dest_rd_atomic = terms.responder_resources;
+    Ok((attr, STATE | AV | PATH_MTU | DEST_QPN | RQ_PSN | MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER))
+}
+
+/// RTR to RTS.
+pub(crate) fn send(terms: &Terms) -> Attributes {
+    let mut attr = blank();
+    attr.qp_state = ibv_qp_state::IBV_QPS_RTS;
+    attr.sq_psn = terms.sq_psn.get();
+    attr.timeout = terms.ack_timeout;
+    attr.retry_cnt = terms.retry_count;
+    attr.rnr_retry = terms.rnr_retry_count;
+    attr.max_rd_atomic = terms.initiator_depth;
+    (attr, STATE | SQ_PSN | TIMEOUT | RETRY_CNT | RNR_RETRY | MAX_QP_RD_ATOMIC)
+}
+
+fn path(terms: &Terms, sgid_index: u8) -> ibv_ah_attr {
+    let mut attr = blank().ah_attr;
+    attr.is_global = 1;
+    attr.port_num = PORT_NUM;
+    attr.grh.dgid.raw = gid(terms.route.remote);
+    attr.grh.sgid_index = sgid_index;
+    attr.grh.flow_label = terms.flow_label;
+    attr.grh.traffic_class = terms.traffic_class;
+    attr.grh.hop_limit = terms.hop_limit;
+    attr
+}
+
+/// Moves a new queue pair to INIT.
+pub(super) fn enter_init(
+    modified: &mut Modified,
+    connection: &impl Connection,
+    access: u32,
+) -> Result<(), Errno> {
+    modify(modified, connection, &init(access))
+}
+
+/// Moves a queue pair in RESET or INIT to RTS. After an error it is in one of these states or in RTR.
+pub(super) fn connect(
+    modified: &mut Modified,
+    connection: &impl Connection,
+    terms: &Terms,
+    access: u32,
+) -> Result<(), Errno> {
+    modify(modified, connection, &init(access))?;
+    modify(modified, connection, &receive(terms)?)?;
+    modify(modified, connection, &send(terms))
+}
+
+fn modify(
+    modified: &mut Modified,
+    connection: &impl Connection,
+    (attr, mask): &Attributes,
+) -> Result<(), Errno> {
+    modified.modify(Kind::Rc, attr, *mask, connection, &Host).map_err(|refusal| {
+        log::warn!("rdma_cm cannot connect a queue pair: {refusal}");
+        refusal.errno
+    })
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Requests that other processes pass on to a listener of this one.
+#![forbid(unsafe_code)]
+
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Weak};
+
+use super::datagram::Datagram;
+use super::drops::Reason;
+use super::management::Message;
+use super::service::Claim;
+use super::{Port, forward, slot};
+use crate::progress::source::Source;
+use crate::socket::Socket;
+use crate::sys::{self, Errno};
+
+/// Messages that are taken from the socket of a claim at a time.
+const MESSAGES: usize = 32;
+
+/// Receives requests that other processes pass on to a claim.
+pub(crate) struct Inlet {
+    port: Weak<Port>,
+    token: u64,
+    socket: Arc<Socket>,
+}
+
+impl Inlet {
+    /// Receives from now on, until [`Inlet::close`]. ENOMEM and other errors of the engine.
+    pub(crate) fn open(port: &Arc<Port>, claim: &Claim) -> Result<Arc<Self>, Errno> {
+        let token = port.engine.token();
+        let inlet = Arc::new(Self { port: Arc::downgrade(port), token, socket: claim.socket.clone() });
+        port.engine.add(token, inlet.socket.as_raw_fd(), libc::EPOLLIN as u32, inlet.clone())?;
+        Ok(inlet)
+    }
+
+    /// Stops receiving.
+    pub(crate) fn close(&self) {
+        if let Some(port) = self.port.upgrade() {
+            port.engine.remove(self.token, self.socket.as_raw_fd());
+        }
+    }
+}
+
+impl Source for Inlet {
+    fn ready(self: Arc<Self>, _events: u32) {
+        let Some(port) = self.port.upgrade() else { return };
+        let mut buffer = [0; 512];
+        for _ in 0..MESSAGES {
+            let Ok(arrived) = sys::receive_datagrams(&self.socket, &mut buffer) else { return };
+            match port.forwarded(arrived.source, &buffer[..arrived.len]) {
+                Ok(message) => port.manage(&message),
+                Err(reason) => port.drops.add(reason, 1),
+            }
+        }
+    }
+}
+
+impl Port {
+    /// A message that a process of this user has passed on.
+    fn forwarded(&self, from: SocketAddr, bytes: &[u8]) -> Result<Message, Reason> {
+        slot::at(from).filter(|slot| self.owners.is_ours(*slot)).ok_or(Reason::Distrusted)?;
+        let Some(forward::Message::Packet { source, source_port, destination, datagram }) =
+            forward::Message::parse(bytes)
+        else {
+            return Err(Reason::Malformed);
+        };
+        Message::copy(&Datagram { source, source_port, destination, bytes: datagram, forwarded: true })
+            .ok_or(Reason::Malformed)
+    }
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Queue pair 1: messages of connection management, and which process they are for.
+//!
+//! A message that answers another one has the communication id of its receiver, whose highest byte is the
+//! slot. A request has none: it is for the process that listens on its service. Each process of the user can
+//! get it, and passes it on once; if no process listens, it rejects the request after a moment.
+#![forbid(unsafe_code)]
+
+use std::io::IoSlice;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use super::Port;
+use super::datagram::Datagram;
+use super::drops::Reason;
+use super::service::Lookup;
+use super::socket::Family;
+use super::{forward, service};
+use crate::lock;
+use crate::sys::{self, Route};
+use transport::roce::wire::cm::{self, Answered, GSI_QKEY, Mad, Rej};
+use transport::roce::wire::{
+    Bth, DEFAULT_PKEY, Deth, Extension, Flow, GSI_QP, ICRC_LEN, Opcode, Operation, Packet, Psn, UDP_PORT,
+    icrc, is_same_partition,
+};
+
+/// Bytes of a message with BTH, DETH and ICRC.
+const MESSAGE_LEN: usize = 12 + 8 + cm::MAD_LEN + ICRC_LEN;
+
+/// The connection manager of the process.
+pub(crate) trait Agent: Send + Sync {
+    /// A message has arrived. False: it is a request, and no listener of the process listens on its service.
+    fn received(&self, mad: &Mad, local: IpAddr, remote: IpAddr) -> bool;
+}
+
+#[derive(Default)]
+pub(super) struct Management {
+    /// `None`: the process has none.
+    agent: OnceLock<Weak<dyn Agent>>,
+    /// The PSN of the last message that was sent.
+    psn: AtomicU32,
+    lookup: Mutex<Lookup>,
+    /// Requests for services without a listener, until they are rejected.
+    held: Mutex<Vec<Held>>,
+}
+
+/// A request that is looked at again before it is rejected.
+struct Held {
+    due: Instant,
+    /// How often it was looked at.
+    tries: u32,
+    message: Message,
+}
+
+/// How often a request for a service without a listener is looked at again before it is rejected, and the
+/// milliseconds before the first time; each wait is twice the previous one.
+const REFUSALS: u32 = 5;
+const REFUSED_MS: u64 = 2;
+/// Requests that may be held; the next one is rejected at once.
+const MAX_HELD: usize = 64;
+
+/// A packet for queue pair 1 with its ICRC, which is not checked yet.
+#[derive(Clone)]
+pub(super) struct Message {
+    source: IpAddr,
+    source_port: u16,
+    destination: IpAddr,
+    bytes: [u8; MESSAGE_LEN],
+    forwarded: bool,
+}
+
+impl Message {
+    /// `None`: it has the length of no message.
+    pub(super) fn copy(datagram: &Datagram<'_>) -> Option<Self> {
+        let Datagram { source, source_port, destination, bytes, forwarded } = *datagram;
+        Some(Self { source, source_port, destination, bytes: bytes.try_into().ok()?, forwarded })
+    }
+
+    fn datagram(&self) -> Datagram<'_> {
+        let Self { source, source_port, destination, forwarded, .. } = *self;
+        Datagram { source, source_port, destination, bytes: &self.bytes, forwarded }
+    }
+
+    fn decode(&self) -> Result<Mad, Reason> {
+        let flow = self.datagram().flow().ok_or(Reason::Malformed)?;
+        icrc::check(&flow, &self.bytes).map_err(|_| Reason::Icrc)?;
+        let packet = Packet::parse(&self.bytes[..MESSAGE_LEN - ICRC_LEN]).map_err(|_| Reason::Management)?;
+        let is_message = packet.bth.opcode == Opcode::Ud(Operation::SendOnly)
+            && is_same_partition(packet.bth.pkey, DEFAULT_PKEY)
+            && matches!(packet.extension, Extension::Deth(deth) if deth.qkey == GSI_QKEY);
+        if !is_message {
+            return Err(Reason::Management);
+        }
+        Mad::decode(packet.payload).map_err(|_| Reason::Management)
+    }
+}
+
+impl Port {
+    /// Passes messages of queue pair 1 to `agent` from now on. Only the first call has an effect.
+    pub(crate) fn set_agent(&self, agent: Weak<dyn Agent>) {
+        let _ = self.management.agent.set(agent);
+    }
+
+    /// Passes a message to the process that it is for.
+    pub(super) fn manage(&self, message: &Message) {
+        if let Err(reason) = self.pass(message, 0) {
+            self.drops.add(reason, 1);
+        }
+    }
+
+    fn pass(&self, message: &Message, tries: u32) -> Result<(), Reason> {
+        let mad = message.decode()?;
+        let agent = self.management.agent.get().and_then(Weak::upgrade);
+        let take =
+            || agent.as_ref().is_some_and(|agent| agent.received(&mad, message.destination, message.source));
+        if let cm::Message::Req(req) = &mad.message {
+            if take() {
+                return Ok(());
+            }
+            let wanted =
+                service::addresses(req.service_id, message.destination).filter(|_| !message.forwarded);
+            let found = wanted.map(|wanted| lock(&self.management.lookup).find(self.owners.user(), &wanted));
+            return match found {
+                Some(Ok(Some(listener))) => self.pass_on(listener, message),
+                // Too many requests for services that do not exist: the peer repeats this one.
+                Some(Err(())) => Err(Reason::Management),
+                Some(Ok(None)) if self.hold(message, tries) => Ok(()),
+                Some(Ok(None)) | None => {
+                    self.refuse(&mad, message.destination, message.source);
+                    Ok(())
+                }
+            };
+        }
+        let Some(slot) = slot_of(&mad.message) else { return Err(Reason::Management) };
+        if slot == self.slot.number() {
+            return if take() { Ok(()) } else { Err(Reason::UnknownQp) };
+        }
+        if message.forwarded {
+            return Err(Reason::UnknownQp);
+        }
+        self.forward(slot, &message.forwardable());
+        Ok(())
+    }
+
+    /// Has a request looked at again a little later. Some programs, perftest for example, close a listener
+    /// and open the next one on the same port while the peer already connects. False: it was looked at
+    /// [`REFUSALS`] times, or too many are held.
+    fn hold(&self, message: &Message, tries: u32) -> bool {
+        if tries == REFUSALS {
+            return false;
+        }
+        let wait = Duration::from_millis(REFUSED_MS << tries);
+        {
+            let mut held = lock(&self.management.held);
+            if held.len() == MAX_HELD {
+                return false;
+            }
+            held.push(Held { due: Instant::now() + wait, tries: tries + 1, message: message.clone() });
+        }
+        self.schedule(wait);
+        true
+    }
+
+    /// Looks at the requests again that are due.
+    pub(super) fn release_held(&self) {
+        let now = Instant::now();
+        let due: Vec<Held> = {
+            let mut held = lock(&self.management.held);
+            let (due, later) = std::mem::take(&mut *held).into_iter().partition(|held| held.due <= now);
+            *held = later;
+            due
+        };
+        for Held { tries, message, .. } in due {
+            if let Err(reason) = self.pass(&message, tries) {
+                self.drops.add(reason, 1);
+            }
+        }
+    }
+
+    fn pass_on(&self, to: SocketAddr, message: &Message) -> Result<(), Reason> {
+        match self.send_to_process(to, &message.forwardable()) {
+            true => Ok(()),
+            false => Err(Reason::NotForwarded),
+        }
+    }
+
+    /// Rejects a request on whose service no process listens.
+    fn refuse(&self, mad: &Mad, local: IpAddr, remote: IpAddr) {
+        let cm::Message::Req(req) = &mad.message else { return };
+        let rej = Rej {
+            local_comm_id: 0,
+            remote_comm_id: req.local_comm_id,
+            answered: Answered::Req,
+            info_len: 0,
+            reason: cm::Reason::INVALID_SERVICE_ID,
+            info: [0; 72],
+            private_data: [0; Rej::PRIVATE_DATA_LEN],
+        };
+        let mad = Mad { transaction: mad.transaction, message: cm::Message::Rej(rej) };
+        self.send_message(&mad, local, remote);
+    }
+
+    /// Sends a message to queue pair 1 of a peer. One that the kernel refuses is lost, as in the network.
+    pub(crate) fn send_message(&self, mad: &Mad, local: IpAddr, remote: IpAddr) {
+        let bth = Bth {
+            opcode: Opcode::Ud(Operation::SendOnly),
+            solicited: false,
+            migrated: true,
+            pad: 0,
+            pkey: DEFAULT_PKEY,
+            fecn: false,
+            becn: false,
+            dest_qp: GSI_QP,
+            ack_req: false,
+            psn: Psn::new(self.management.psn.fetch_add(1, Ordering::Relaxed)),
+            reserved_6: 0,
+            reserved_7: 0,
+        };
+        let deth = Extension::Deth(Deth { qkey: GSI_QKEY, source_qp: GSI_QP });
+        let (headers, payload) = (Packet::encode_headers(&bth, &deth), mad.encode());
+        let way = Datagram {
+            source: local,
+            source_port: UDP_PORT,
+            destination: remote,
+            bytes: &payload,
+            forwarded: false,
+        };
+        let sent = way.flow().zip(self.sockets.get(Family::of(local))).is_some_and(|(flow, socket)| {
+            let sum = Self::sum(&flow, &headers, &payload);
+            let route = Route { source: Some(local), ..Route::to(SocketAddr::new(remote, UDP_PORT)) };
+            let parts = [IoSlice::new(&headers), IoSlice::new(&payload), IoSlice::new(&sum)];
+            sys::send_datagram(socket, &route, &parts, None).is_ok()
+        });
+        if !sent {
+            self.drops.add(Reason::NotSent, 1);
+        }
+    }
+
+    fn sum(flow: &Flow, headers: &[u8], payload: &[u8]) -> [u8; ICRC_LEN] {
+        icrc::icrc(flow, 0, &[headers, payload])
+    }
+}
+
+impl Message {
+    fn forwardable(&self) -> forward::Message<'_> {
+        let Self { source, source_port, destination, bytes, .. } = self;
+        forward::Message::Packet {
+            source: *source,
+            source_port: *source_port,
+            destination: *destination,
+            datagram: bytes,
+        }
+    }
+}
+
+/// The slot in the communication id of the receiver. `None`: the message has no such id.
+fn slot_of(message: &cm::Message) -> Option<u8> {
+    let id = match message {
+        cm::Message::Req(_) | cm::Message::SidrReq(_) | cm::Message::SidrRep(_) => return None,
+        cm::Message::Mra(mra) => mra.remote_comm_id,
+        cm::Message::Rej(rej) => rej.remote_comm_id,
+        cm::Message::Rep(rep) => rep.remote_comm_id,
+        cm::Message::Rtu(rtu) => rtu.remote_comm_id,
+        cm::Message::Dreq(dreq) => dreq.remote_comm_id,
+        cm::Message::Drep(drep) => drep.remote_comm_id,
+    };
+    Some((id >> 24) as u8)
+}

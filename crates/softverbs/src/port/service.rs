@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Services: which process listens on a port of rdma_cm.
+//!
+//! The port spaces of rdma_cm are not those of TCP and UDP. A process has claimed a port while it holds a UDP
+//! socket at a loopback address that is computed from port space, port and local address ([`address`]).
+//! The kernel gives this address to one socket, and frees it when the process ends. Processes that receive a
+//! request for the service pass it on to this socket, provided that it belongs to their user. That a wildcard
+//! address conflicts with all others on its port follows from the list of sockets, after the claim: of two
+//! processes that claim conflicting addresses at the same moment, both may fail.
+#![forbid(unsafe_code)]
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{owners, slot};
+use crate::socket::Socket;
+use crate::sys::{self, Errno};
+use transport::roce::cm::Bound;
+use transport::roce::wire::cm::{PortSpace, ServiceId};
+
+/// Classes of local addresses in the second byte of a loopback address, and UDP ports.
+const CLASSES: u32 = 64;
+const PORTS: u32 = 255;
+/// Interval in which the list of sockets is read again at most [`READS`] times.
+const INTERVAL: Duration = Duration::from_millis(20);
+const READS: u32 = 16;
+
+/// The address of the socket that claims a port for a local address. `None`: a port space without
+/// connections.
+fn address(space: PortSpace, port: u16, bound: Bound) -> Option<SocketAddrV4> {
+    let first = match space {
+        PortSpace::Tcp => 1,
+        PortSpace::Ib => 1 + CLASSES,
+        PortSpace::Udp | PortSpace::Ipoib => return None,
+    };
+    let class = match bound {
+        Bound::Any => 0,
+        Bound::AnyV4 => 1,
+        Bound::AnyV6 => 2,
+        // FNV-1a: two addresses of a host that have the same value cannot listen on the same port.
+        Bound::Address(address) => {
+            let bytes = transport::roce::cm::gid(address);
+            let hash = bytes
+                .iter()
+                .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+            3 + (hash ^ hash >> 16) % (CLASSES * PORTS - 3)
+        }
+    };
+    let [high, low] = port.to_be_bytes();
+    let address = Ipv4Addr::new(127, (first + class % CLASSES) as u8, high, low);
+    Some(SocketAddrV4::new(address, slot::BASE_PORT + (class / CLASSES) as u16))
+}
+
+/// The addresses of the sockets that may have claimed a service for requests to `destination`, the most
+/// specific first. `None`: it is no service of rdma_cm that has connections.
+pub(super) fn addresses(service: ServiceId, destination: IpAddr) -> Option<[SocketAddrV4; 3]> {
+    let (space, port) = service.port()?;
+    let any = if destination.is_ipv4() { Bound::AnyV4 } else { Bound::AnyV6 };
+    let of = |bound| address(space, port, bound);
+    Some([of(Bound::Address(destination))?, of(any)?, of(Bound::Any)?])
+}
+
+/// Whether the claims of two sockets are for the same port, and one of them for a wildcard address that
+/// includes addresses of the other.
+fn conflicts(ours: SocketAddrV4, bound: Bound, other: SocketAddrV4) -> bool {
+    let parts = |claim: SocketAddrV4| {
+        let [_, class, high, low] = claim.ip().octets();
+        let class = u32::from(class).checked_sub(1)?;
+        let port = u32::from(claim.port().checked_sub(slot::BASE_PORT)?);
+        (class < 2 * CLASSES && port < PORTS).then_some((
+            class / CLASSES,
+            [high, low],
+            class % CLASSES + port * CLASSES,
+        ))
+    };
+    let (Some((space, port, class)), Some((other_space, other_port, other_class))) =
+        (parts(ours), parts(other))
+    else {
+        return false;
+    };
+    if (space, port) != (other_space, other_port) || class == other_class {
+        return false;
+    }
+    match (bound, other_class) {
+        (Bound::AnyV4, 2) | (Bound::AnyV6, 1) => false,
+        (Bound::Any | Bound::AnyV4 | Bound::AnyV6, _) | (_, 0) => true,
+        (Bound::Address(address), 1) => address.is_ipv4(),
+        (Bound::Address(address), 2) => address.is_ipv6(),
+        (Bound::Address(_), _) => false,
+    }
+}
+
+/// A claimed port of rdma_cm; dropping it releases the port.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(super) socket: Arc<Socket>,
+}
+
+impl Claim {
+    /// Claims a port for a local address. EADDRINUSE: another process has it. EADDRNOTAVAIL: another process
+    /// has the port, and one of the two addresses is a wildcard. EOPNOTSUPP: a port space without
+    /// connections.
+    pub(crate) fn new(space: PortSpace, port: u16, bound: Bound) -> Result<Self, Errno> {
+        let address = address(space, port, bound).ok_or(libc::EOPNOTSUPP)?;
+        let socket = Socket::noted(|| sys::datagram_socket(libc::AF_INET))?;
+        sys::set_option(&socket, libc::IPPROTO_IP, libc::IP_FREEBIND, 1);
+        sys::bind_datagrams(&socket, &address.into())?;
+        let others = owners::loopback_sockets(sys::effective_user());
+        if others.into_iter().any(|other| conflicts(address, bound, other)) {
+            return Err(libc::EADDRNOTAVAIL);
+        }
+        Ok(Self { socket: Arc::new(socket) })
+    }
+}
+
+/// Finds the process that listens on a service.
+#[derive(Default)]
+pub(super) struct Lookup {
+    known: Vec<SocketAddrV4>,
+    /// Begin of an interval, and how often the list was read in it.
+    interval: Option<Instant>,
+    reads: u32,
+}
+
+impl Lookup {
+    /// The first of the wanted addresses at which `user` has a socket. An error: the list was read too often
+    /// to be read again.
+    pub(super) fn find(
+        &mut self,
+        user: Option<u32>,
+        wanted: &[SocketAddrV4],
+    ) -> Result<Option<SocketAddr>, ()> {
+        let Some(user) = user else { return Ok(None) };
+        let now = Instant::now();
+        if self.interval.is_none_or(|since| now.duration_since(since) >= INTERVAL) {
+            (self.interval, self.reads) = (Some(now), 0);
+            self.known.clear();
+        }
+        let find = |known: &[SocketAddrV4]| {
+            wanted.iter().find(|wanted| known.contains(wanted)).map(|found| SocketAddr::V4(*found))
+        };
+        if let Some(found) = find(&self.known) {
+            return Ok(Some(found));
+        }
+        if self.reads == READS {
+            return Err(());
+        }
+        self.reads += 1;
+        self.known = owners::loopback_sockets(user);
+        Ok(find(&self.known))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bound(text: &str) -> Bound {
+        match text {
+            "*" => Bound::Any,
+            "0" => Bound::AnyV4,
+            "::" => Bound::AnyV6,
+            address => Bound::Address(address.parse().unwrap()),
+        }
+    }
+
+    #[test]
+    fn claims_of_one_port_conflict_if_an_address_is_a_wildcard() {
+        let conflict = |ours, other| {
+            let of = |text| address(PortSpace::Tcp, 7471, bound(text)).unwrap();
+            conflicts(of(ours), bound(ours), of(other))
+        };
+        for (ours, other, expected) in [
+            ("*", "0", true),
+            ("*", "10.0.0.1", true),
+            ("0", "10.0.0.1", true),
+            ("0", "fe80::1", true),
+            ("0", "::", false),
+            ("::", "0", false),
+            ("10.0.0.1", "0", true),
+            ("10.0.0.1", "::", false),
+            ("fe80::1", "::", true),
+            ("10.0.0.1", "*", true),
+            ("10.0.0.1", "10.0.0.2", false),
+            ("10.0.0.1", "10.0.0.1", false),
+        ] {
+            assert_eq!(conflict(ours, other), expected, "{ours} and {other}");
+        }
+        let (tcp, ib) = (PortSpace::Tcp, PortSpace::Ib);
+        let any = address(tcp, 7471, Bound::Any).unwrap();
+        assert!(!conflicts(any, Bound::Any, address(ib, 7471, Bound::AnyV4).unwrap()), "another space");
+        assert!(!conflicts(any, Bound::Any, address(tcp, 7472, Bound::AnyV4).unwrap()), "another port");
+        assert!(!conflicts(any, Bound::Any, "127.0.0.1:24701".parse().unwrap()), "a slot");
+    }
+
+    #[test]
+    fn a_claim_is_found_and_exclusive_until_it_is_dropped() {
+        let (space, port) = (PortSpace::Ib, 61_001);
+        let address = Bound::Address("127.0.0.1".parse().unwrap());
+        let claim = Claim::new(space, port, address).unwrap();
+        assert_eq!(Claim::new(space, port, address).err(), Some(libc::EADDRINUSE));
+        assert_eq!(Claim::new(space, port, Bound::Any).err(), Some(libc::EADDRNOTAVAIL));
+        let other = Claim::new(space, port, Bound::Address("127.0.0.2".parse().unwrap()));
+        assert!(other.is_ok() && Claim::new(PortSpace::Tcp, port, address).is_ok());
+        let wanted = addresses(ServiceId::new(space, port), "127.0.0.1".parse().unwrap()).unwrap();
+        let user = Some(sys::effective_user());
+        assert_eq!(Lookup::default().find(user, &wanted), Ok(Some(wanted[0].into())));
+        assert_eq!(Lookup::default().find(None, &wanted), Ok(None), "nobody is trusted");
+        drop((claim, other));
+        assert_eq!(Lookup::default().find(user, &wanted), Ok(None));
+        assert!(Claim::new(space, port, Bound::Any).is_ok());
+    }
+
+    #[test]
+    fn the_list_of_sockets_is_not_read_for_each_request_of_a_flood() {
+        let mut lookup = Lookup { interval: Some(Instant::now()), reads: READS, known: Vec::new() };
+        let wanted = addresses(ServiceId::new(PortSpace::Tcp, 1), "127.0.0.1".parse().unwrap()).unwrap();
+        assert_eq!(lookup.find(Some(0), &wanted), Err(()));
+    }
+}

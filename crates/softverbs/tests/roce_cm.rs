@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! rdma_cm on a RoCE device: two identifiers, two processes, and a peer of which the test writes each
+//! message. The environment is read once in a process, so each test starts itself again with
+//! SOFTVERBS_TRANSPORT=roce.
+
+mod common;
+
+use common::ids::{address, bind, destroy, new_id, src_port};
+use common::{accept, connect, next_event, param, take_request};
+use rdma_sys::rdma_cm_event_type::*;
+use rdma_sys::*;
+use rustix::net::sockopt::set_socket_reuseport;
+use rustix::net::{AddressFamily, SocketType, bind as bind_socket, socket};
+use softverbs::rdma as cm;
+use std::io::BufRead;
+use std::net::{SocketAddrV4, UdpSocket};
+use std::process::{Command, Stdio};
+use std::ptr::null_mut;
+use std::time::Duration;
+use transport::roce::wire::cm::{
+    Answered, CmaHeader, Drep, Dreq, GSI_QKEY, Mad, Message, Path, PortSpace, Reason, Rep, Req, Rtu,
+    ServiceId, Transport,
+};
+use transport::roce::wire::{
+    Addresses, Bth, DEFAULT_PKEY, Deth, Extension, Flow, GSI_QP, ICRC_LEN, Opcode, Operation, Packet, Psn,
+    UDP_PORT, icrc,
+};
+
+const HERE: [u8; 4] = [127, 0, 0, 1];
+/// The address of the peer that the test is.
+const PEER: [u8; 4] = [127, 0, 0, 9];
+
+/// Starts this test again as the child that has the device.
+fn child(name: &str) -> bool {
+    if std::env::var_os("SOFTVERBS_TRANSPORT").is_some() {
+        return true;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--nocapture"]).env("SOFTVERBS_TRANSPORT", "roce");
+    let status = command.status().unwrap();
+    assert!(status.success(), "{name} in a process with the device: {status}");
+    false
+}
+
+/// A listener at 127.0.0.1, its channel and its port.
+fn listener() -> (*mut rdma_cm_id, *mut rdma_event_channel, u16) {
+    // SAFETY: the channel was just created.
+    let events = unsafe { cm::rdma_create_event_channel() };
+    let (id, port) = common::listen(events, c"127.0.0.1");
+    (id, events, port)
+}
+
+fn padded(data: &[u8], len: usize) -> Vec<u8> {
+    let mut all = data.to_vec();
+    all.resize(len, 0);
+    all
+}
+
+#[test]
+fn a_connection_has_the_events_and_private_data_of_infiniband() {
+    if !child("a_connection_has_the_events_and_private_data_of_infiniband") {
+        return;
+    }
+    let (listening, events, port) = listener();
+    let client = connect(c"127.0.0.1", port, 4, b"request");
+    let (id, data) = take_request(events);
+    assert_eq!(data, padded(b"request", 56));
+    // SAFETY: the identifier of the request lives.
+    unsafe {
+        assert_eq!(u16::from_be(cm::rdma_get_src_port(id)), port);
+        assert_eq!(cm::rdma_get_dst_port(id), cm::rdma_get_src_port(client.id));
+    }
+    let server = accept(id, 4, b"reply");
+    assert_eq!(next_event(client.events), (RDMA_CM_EVENT_ESTABLISHED, 0, padded(b"reply", 196)));
+    assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_ESTABLISHED);
+    // SAFETY: as above.
+    assert_eq!(unsafe { cm::rdma_disconnect(client.id) }, 0);
+    for end in [&client, &server] {
+        assert_eq!(next_event(end.events).0, RDMA_CM_EVENT_DISCONNECTED);
+        assert_eq!(next_event(end.events).0, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+    }
+    client.destroy();
+    server.destroy();
+    destroy(listening);
+}
+
+#[test]
+fn a_request_is_rejected_by_the_program_or_for_want_of_a_listener() {
+    if !child("a_request_is_rejected_by_the_program_or_for_want_of_a_listener") {
+        return;
+    }
+    let (listening, events, port) = listener();
+    let client = connect(c"127.0.0.1", port, 4, b"");
+    let (id, _) = take_request(events);
+    // SAFETY: the identifier of the request lives.
+    unsafe {
+        assert_eq!(cm::rdma_reject(id, b"no".as_ptr().cast(), 2), 0);
+        cm::rdma_destroy_id(id);
+    }
+    assert_eq!(next_event(client.events), (RDMA_CM_EVENT_REJECTED, 28, padded(b"no", 148)));
+    client.destroy();
+    destroy(listening);
+    let client = connect(c"127.0.0.1", port, 4, b"");
+    let (kind, status, _) = next_event(client.events);
+    assert_eq!((kind, status), (RDMA_CM_EVENT_REJECTED, 8));
+    client.destroy();
+}
+
+#[test]
+fn private_data_that_a_message_cannot_carry_is_refused() {
+    if !child("private_data_that_a_message_cannot_carry_is_refused") {
+        return;
+    }
+    let id = new_id();
+    let mut to = address("127.0.0.1", 7471);
+    let mut long = param(&[7; 57]);
+    // SAFETY: the identifier lives, and the arguments outlive the calls.
+    unsafe {
+        assert_eq!(cm::rdma_resolve_addr(id, null_mut(), (&raw mut to).cast(), 100), 0);
+        assert_eq!(cm::rdma_resolve_route(id, 100), 0);
+        assert_eq!(((*id).route.num_paths, (*(*id).route.path_rec).pkey), (1, 0xffff));
+        assert_eq!(cm::rdma_connect(id, &mut long), -1);
+    }
+    assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EINVAL));
+    destroy(id);
+}
+
+#[test]
+fn ports_of_the_two_spaces_and_of_tcp_are_apart() {
+    if !child("ports_of_the_two_spaces_and_of_tcp_are_apart") {
+        return;
+    }
+    let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = tcp.local_addr().unwrap().port();
+    let bound = |space, host: &str, port| {
+        let (mut id, mut local) = (null_mut(), address(host, port));
+        // SAFETY: the identifier was just created, and the arguments outlive the calls.
+        let result = unsafe {
+            assert_eq!(cm::rdma_create_id(null_mut(), &mut id, null_mut(), space), 0);
+            cm::rdma_bind_addr(id, (&raw mut local).cast())
+        };
+        let errno = (result != 0).then(|| std::io::Error::last_os_error().raw_os_error().unwrap());
+        (id, errno)
+    };
+    let (space, ib) = (rdma_port_space::RDMA_PS_TCP, rdma_port_space::RDMA_PS_IB);
+    let all = [
+        (bound(space, "127.0.0.1", port), None),
+        (bound(ib, "127.0.0.1", port), None),
+        (bound(space, "127.0.0.2", port), None),
+        (bound(space, "127.0.0.1", port), Some(libc::EADDRINUSE)),
+        (bound(space, "0.0.0.0", port), Some(libc::EADDRNOTAVAIL)),
+        (bound(space, "192.0.2.1", port), Some(libc::EADDRNOTAVAIL)),
+    ];
+    for ((id, errno), expected) in all {
+        assert_eq!(errno, expected);
+        destroy(id);
+    }
+    let id = new_id();
+    bind(id, "127.0.0.1");
+    assert!(src_port(id) >= 49_152);
+    destroy(id);
+}
+
+/// The peer: a socket that gets what is sent to its address.
+struct Peer(UdpSocket);
+
+impl Peer {
+    fn new() -> Self {
+        let socket = socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
+        set_socket_reuseport(&socket, true).unwrap();
+        bind_socket(&socket, &SocketAddrV4::new(PEER.into(), UDP_PORT)).unwrap();
+        let socket = UdpSocket::from(socket);
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Self(socket)
+    }
+
+    fn flow(source: [u8; 4], destination: [u8; 4]) -> Flow {
+        let addresses = Addresses::V4 { source, destination };
+        Flow { addresses, source_port: UDP_PORT, destination_port: UDP_PORT }
+    }
+
+    /// Sends a message. The kernel chooses the IPv4 identification, which the receiver finds.
+    fn send(&self, message: Message) {
+        let bth = Bth {
+            opcode: Opcode::Ud(Operation::SendOnly),
+            solicited: false,
+            migrated: true,
+            pad: 0,
+            pkey: DEFAULT_PKEY,
+            fecn: false,
+            becn: false,
+            dest_qp: GSI_QP,
+            ack_req: false,
+            psn: Psn::new(0),
+            reserved_6: 0,
+            reserved_7: 0,
+        };
+        let deth = Extension::Deth(Deth { qkey: GSI_QKEY, source_qp: GSI_QP });
+        let mut packet = Packet::encode_headers(&bth, &deth).to_vec();
+        packet.extend(Mad { transaction: 7, message }.encode());
+        let sum = icrc::icrc(&Self::flow(PEER, HERE), 0, &[&packet]);
+        packet.extend(sum);
+        self.0.send_to(&packet, SocketAddrV4::new(HERE.into(), UDP_PORT)).unwrap();
+    }
+
+    fn receive(&self) -> Mad {
+        let mut packet = [0; 512];
+        let (len, from) = self.0.recv_from(&mut packet).expect("a message");
+        assert_eq!(from, std::net::SocketAddr::V4(SocketAddrV4::new(HERE.into(), UDP_PORT)));
+        let packet = &packet[..len];
+        assert_eq!(icrc::check(&Self::flow(HERE, PEER), packet), Ok(Some(0)), "its identification is 0");
+        let packet = Packet::parse(&packet[..len - ICRC_LEN]).unwrap();
+        assert_eq!((packet.bth.dest_qp, packet.bth.pkey), (GSI_QP, DEFAULT_PKEY));
+        assert_eq!(packet.extension, Extension::Deth(Deth { qkey: GSI_QKEY, source_qp: GSI_QP }));
+        Mad::decode(packet.payload).unwrap()
+    }
+}
+
+fn request(port: u16, comm_id: u32) -> Req {
+    let header =
+        CmaHeader { source_port: 4711, addresses: Addresses::V4 { source: PEER, destination: HERE } };
+    let mut private_data = [0; Req::PRIVATE_DATA_LEN];
+    private_data[..36].copy_from_slice(&header.encode());
+    private_data[36..40].copy_from_slice(b"peer");
+    let gid = |address: [u8; 4]| std::net::Ipv4Addr::from(address).to_ipv6_mapped().octets();
+    let primary = Path {
+        local_lid: Path::PERMISSIVE_LID,
+        remote_lid: Path::PERMISSIVE_LID,
+        local_gid: gid(PEER),
+        remote_gid: gid(HERE),
+        hop_limit: 64,
+        ack_timeout: 17,
+        ..Path::default()
+    };
+    Req {
+        local_comm_id: comm_id,
+        service_id: ServiceId::new(PortSpace::Tcp, port),
+        local_ca_guid: 0x1234,
+        local_qkey: 0,
+        local_qpn: 0x12_3456,
+        responder_resources: 3,
+        initiator_depth: 2,
+        remote_response_timeout: 20,
+        transport: Transport::Rc,
+        end_to_end_flow_control: false,
+        starting_psn: Psn::new(0x77),
+        local_response_timeout: 20,
+        retry_count: 7,
+        pkey: DEFAULT_PKEY,
+        path_mtu: 3,
+        rnr_retry_count: 6,
+        max_cm_retries: 15,
+        srq: false,
+        extended_transport: 0,
+        primary,
+        alternate: Path::default(),
+        private_data,
+    }
+}
+
+#[test]
+fn a_peer_that_connects_gets_the_messages_of_the_specification() {
+    if !child("a_peer_that_connects_gets_the_messages_of_the_specification") {
+        return;
+    }
+    let (peer, (listening, events, port)) = (Peer::new(), listener());
+    peer.send(Message::Req(request(port, 0x99)));
+    let (id, data) = take_request(events);
+    assert_eq!(data, padded(b"peer", 56));
+    // It repeats the request, and learns that the program has it.
+    peer.send(Message::Req(request(port, 0x99)));
+    let Message::Mra(mra) = peer.receive().message else { panic!("no MRA") };
+    assert_eq!((mra.remote_comm_id, mra.answered), (0x99, Answered::Req));
+    let server = accept(id, 4, b"reply");
+    let Mad { transaction, message: Message::Rep(rep) } = peer.receive() else { panic!("no REP") };
+    assert_eq!((transaction, rep.remote_comm_id, rep.local_qkey), (7, 0x99, 0));
+    // SAFETY: the queue pair lives.
+    assert_eq!(rep.local_qpn, unsafe { (*server.qp).qp_num });
+    // At most what the peer offers.
+    assert_eq!((rep.responder_resources, rep.initiator_depth), (2, 3));
+    assert_eq!((rep.target_ack_delay, rep.rnr_retry_count, rep.srq), (15, 7, false));
+    assert_eq!(rep.private_data[..], padded(b"reply", 196));
+    let comm_id = rep.local_comm_id;
+    assert_eq!(comm_id >> 24, rep.local_qpn >> 16, "the slot of the process");
+    peer.send(Message::Rtu(Rtu {
+        local_comm_id: 0x99,
+        remote_comm_id: comm_id,
+        private_data: [0; Rtu::PRIVATE_DATA_LEN],
+    }));
+    assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_ESTABLISHED);
+    peer.send(Message::Dreq(Dreq {
+        local_comm_id: 0x99,
+        remote_comm_id: comm_id,
+        remote_qpn: rep.local_qpn,
+        private_data: [0; Dreq::PRIVATE_DATA_LEN],
+    }));
+    let Message::Drep(drep) = peer.receive().message else { panic!("no DREP") };
+    assert_eq!((drep.local_comm_id, drep.remote_comm_id), (comm_id, 0x99));
+    assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_DISCONNECTED);
+    server.destroy();
+    destroy(listening);
+    // Nobody listens any more.
+    peer.send(Message::Req(request(port, 0x9a)));
+    let Message::Rej(rej) = peer.receive().message else { panic!("no REJ") };
+    assert_eq!((rej.local_comm_id, rej.remote_comm_id), (0, 0x9a));
+    assert_eq!((rej.answered, rej.reason), (Answered::Req, Reason::INVALID_SERVICE_ID));
+}
+
+#[test]
+fn a_peer_that_accepts_gets_the_messages_of_the_specification() {
+    if !child("a_peer_that_accepts_gets_the_messages_of_the_specification") {
+        return;
+    }
+    let peer = Peer::new();
+    let client = connect(c"127.0.0.9", 7471, 4, b"request");
+    let Mad { transaction, message: Message::Req(req) } = peer.receive() else { panic!("no REQ") };
+    assert_eq!(req.service_id.0, 0x0106_1d2f);
+    assert_eq!((req.transport, req.local_qkey, req.pkey), (Transport::Rc, 0, DEFAULT_PKEY));
+    assert_eq!((req.remote_response_timeout, req.local_response_timeout, req.max_cm_retries), (20, 20, 15));
+    assert_eq!((req.retry_count, req.rnr_retry_count, req.srq), (7, 7, false));
+    assert_eq!((req.responder_resources, req.initiator_depth), (128, 128));
+    assert_eq!((req.primary.ack_timeout, req.primary.local_lid), (17, Path::PERMISSIVE_LID));
+    assert_eq!(std::net::Ipv6Addr::from(req.primary.remote_gid).to_ipv4_mapped(), Some(PEER.into()));
+    let (header, data) = CmaHeader::decode(&req.private_data).unwrap();
+    assert_eq!(header.addresses, Addresses::V4 { source: HERE, destination: PEER });
+    // SAFETY: the identifier lives.
+    assert_eq!(header.source_port, u16::from_be(unsafe { cm::rdma_get_src_port(client.id) }));
+    assert_eq!(data, padded(b"request", 56));
+    peer.send(Message::Rep(Rep {
+        local_comm_id: 0x55,
+        remote_comm_id: req.local_comm_id,
+        local_qkey: 0,
+        local_qpn: 0x12_3456,
+        starting_psn: Psn::new(9),
+        responder_resources: 4,
+        initiator_depth: 5,
+        target_ack_delay: 15,
+        failover_accepted: 0,
+        end_to_end_flow_control: false,
+        rnr_retry_count: 7,
+        srq: false,
+        local_ca_guid: 0x1234,
+        private_data: [3; Rep::PRIVATE_DATA_LEN],
+    }));
+    let answer = peer.receive();
+    let Message::Rtu(rtu) = answer.message else { panic!("no RTU") };
+    assert_eq!((answer.transaction, rtu.remote_comm_id), (transaction, 0x55));
+    assert_eq!(next_event(client.events), (RDMA_CM_EVENT_ESTABLISHED, 0, vec![3; 196]));
+    // SAFETY: the identifier lives.
+    assert_eq!(unsafe { cm::rdma_disconnect(client.id) }, 0);
+    let Message::Dreq(dreq) = peer.receive().message else { panic!("no DREQ") };
+    assert_eq!((dreq.remote_comm_id, dreq.remote_qpn), (0x55, 0x12_3456));
+    peer.send(Message::Drep(Drep {
+        local_comm_id: 0x55,
+        remote_comm_id: req.local_comm_id,
+        private_data: [0; Drep::PRIVATE_DATA_LEN],
+    }));
+    assert_eq!(next_event(client.events).0, RDMA_CM_EVENT_DISCONNECTED);
+    client.destroy();
+}
+
+/// The listener is in another process, and each of the two may get the request from the kernel.
+#[test]
+fn a_request_reaches_the_process_that_listens() {
+    const NAME: &str = "a_request_reaches_the_process_that_listens";
+    if !child(NAME) {
+        return;
+    }
+    if std::env::var_os("ROCE_CM_SERVER").is_some() {
+        let (listening, events, port) = listener();
+        println!("port {port} .");
+        for _ in 0..8 {
+            let server = accept(take_request(events).0, 4, b"other process");
+            assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_ESTABLISHED);
+            assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_DISCONNECTED);
+            server.destroy();
+        }
+        destroy(listening);
+        return;
+    }
+    let mut server = Command::new(std::env::current_exe().unwrap());
+    server.args(["--exact", NAME, "--nocapture"]).env("ROCE_CM_SERVER", "1").stdout(Stdio::piped());
+    let mut server = server.spawn().unwrap();
+    // It is read to the end, so that the server can write.
+    let mut lines = std::io::BufReader::new(server.stdout.take().unwrap()).lines();
+    let port = lines.by_ref().map_while(Result::ok).find_map(|line| {
+        let mut words = line.split(' ').skip_while(|word| *word != "port").skip(1);
+        words.next()?.parse().ok()
+    });
+    for _ in 0..8 {
+        let client = connect(c"127.0.0.1", port.expect("the server listens"), 4, b"");
+        assert_eq!(next_event(client.events), (RDMA_CM_EVENT_ESTABLISHED, 0, padded(b"other process", 196)));
+        // SAFETY: the identifier lives.
+        assert_eq!(unsafe { cm::rdma_disconnect(client.id) }, 0);
+        assert_eq!(next_event(client.events).0, RDMA_CM_EVENT_DISCONNECTED);
+        client.destroy();
+    }
+    lines.for_each(drop);
+    assert!(server.wait().unwrap().success());
+}
