@@ -32,6 +32,8 @@ pub(super) struct Pace {
     pub again: u64,
     /// The largest number of outstanding PSNs.
     pub most: u64,
+    /// The largest number of requests that waited for a response.
+    most_answered: u64,
     /// RNR NAKs received.
     pub rnr: u64,
     /// RNR NAKs since the last progress, and the limit, unless the network may repeat them.
@@ -120,6 +122,7 @@ impl Pace {
         self.again += u64::from(sequence < self.sent);
         if sequence == self.sent && (operation == Operation::ReadRequest || operation.is_atomic()) {
             self.answered.push_back(sequence..sequence + count);
+            self.most_answered = self.most_answered.max(self.answered.len() as u64);
         }
         self.cursor = sequence + count;
         self.sent = self.sent.max(self.cursor);
@@ -228,8 +231,9 @@ impl Pace {
     }
 
     /// How many packets may have been sent again because of so many faults. A packet that overtakes others
-    /// shows a gap twice: when it arrives, and where it is missing then.
+    /// shows a gap twice: when it arrives, and where it is missing then. The ACK of a repeated request covers
+    /// later reads, whose responses are behind it: that shows a gap once for each of them.
     pub(super) fn may_repeat(&self, faults: u64) -> u64 {
-        (2 * faults + self.rnr) * self.most
+        ((2 + self.most_answered) * faults + self.rnr) * self.most
     }
 }
