@@ -245,7 +245,8 @@ mod tests {
         assert_eq!(delay, Duration::from_nanos(MAX_DELAY_NS));
     }
 
-    /// Runs of close posts of one kind, of different lengths and with a pause behind each. Returns the delays.
+    /// Runs of close posts of one kind, of different lengths and with a pause behind each. Returns the
+    /// delays.
     fn delays(kind: Kind, more: bool, mode: Mode) -> Vec<Duration> {
         let coalescer = Coalescer::new(mode);
         let (mut now, mut delays) = (1_000_000 * US, Vec::new());

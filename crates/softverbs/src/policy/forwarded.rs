@@ -3,8 +3,8 @@
 //! RoCE port and not only at that of the network.
 //!
 //! Worst cost of a wrong prediction: a forwarded packet waits for two ticks of the engine, 2 x [`TICK`], as
-//! after each tick a poll looks at all sockets in every mode; or each of [`POLLS`] polls makes one more system
-//! call.
+//! after each tick a poll looks at all sockets in every mode; or each of [`POLLS`] polls makes one more
+//! system call.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;

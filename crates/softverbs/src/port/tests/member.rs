@@ -11,8 +11,8 @@ use super::{WORLD, this_binary};
 use crate::port::socket::Family;
 use crate::sys::Errno;
 
-/// All members send so many packets to all, and get all of them. Packets that were sent before do not count: a
-/// process that waits for a processor receives them late.
+/// All members send so many packets to all, and get all of them. Packets that were sent before do not count:
+/// a process that waits for a processor receives them late.
 pub(super) fn exchange(members: &mut [Member], count: u32) {
     static FLOOR: AtomicU32 = AtomicU32::new(0);
     let floor = FLOOR.fetch_add(1 << 20, Ordering::Relaxed) + (1 << 20);
