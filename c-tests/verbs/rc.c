@@ -158,9 +158,14 @@ connect_one(struct rc *rc, struct ibv_qp *qp, uint32_t psn)
 void
 connect_rc(struct rc *rc)
 {
-	/* PSNs wrap after few packets. */
+	/*
+	 * PSNs wrap after few packets. After RESET they begin elsewhere, so that what is still on its way from the
+	 * former connection is a duplicate.
+	 */
+	uint32_t first = 0xfffff0 + rc->connects++ * 0x100000;
+
 	for (int i = 0; i < rc->terms.qps; i++)
-		connect_one(rc, rc->qps[i], 0xfffff0 + (uint32_t)i);
+		connect_one(rc, rc->qps[i], (first + (uint32_t)i) & 0xffffff);
 	meet(rc);
 }
 

@@ -38,6 +38,7 @@ struct rc {
 	struct ibv_cq *recv_cq;
 	struct ibv_srq *srq;
 	struct ibv_qp *qps[RC_QPS];
+	uint32_t connects; /* how often they were connected */
 	char *memory;
 	struct ibv_mr *mr;
 	struct place peer; /* the region of the other side */
