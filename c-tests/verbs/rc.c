@@ -159,8 +159,8 @@ void
 connect_rc(struct rc *rc)
 {
 	/*
-	 * PSNs wrap after few packets. After RESET they begin elsewhere, so that what is still on its way from the
-	 * former connection is a duplicate.
+	 * PSNs wrap after few packets. After RESET they begin elsewhere, so that late packets of the former
+	 * connection are duplicates.
 	 */
 	uint32_t first = 0xfffff0 + rc->connects++ * 0x100000;
 
