@@ -2,12 +2,14 @@
 //! The device as a RoCE device. The environment is read once in a process, so each test starts itself again
 //! with SOFTVERBS_TRANSPORT=roce.
 
+mod common;
+
+use common::restart::child;
 use libc::c_int;
 use rdma_sys::*;
 use softverbs::{rdma, verbs};
 use std::mem::{MaybeUninit, zeroed};
 use std::net::{IpAddr, Ipv4Addr};
-use std::process::Command;
 use std::ptr::null_mut;
 
 const STATE: u32 = 1;
@@ -25,19 +27,6 @@ const RTR: u32 = STATE | AV | PATH_MTU | DEST_QPN | RQ_PSN | MAX_DEST_RD_ATOMIC 
 
 fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap()
-}
-
-/// Starts this test again as the child that has the device, with these variables beside.
-fn child(name: &str, variables: &[(&str, &str)]) -> bool {
-    if std::env::var_os("SOFTVERBS_TRANSPORT").is_some() {
-        return true;
-    }
-    let test = std::env::current_exe().unwrap();
-    let mut command = Command::new(test);
-    command.args(["--exact", name, "--nocapture"]).env("SOFTVERBS_TRANSPORT", "roce");
-    let status = command.envs(variables.iter().copied()).status().unwrap();
-    assert!(status.success(), "{name} in a process with the device: {status}");
-    false
 }
 
 fn port() -> ibv_port_attr {

@@ -6,6 +6,7 @@
 mod common;
 
 use common::ids::{address, bind, destroy, new_id, src_port};
+use common::restart::child;
 use common::{accept, connect, next_event, param, take_request};
 use rdma_sys::rdma_cm_event_type::*;
 use rdma_sys::*;
@@ -30,18 +31,6 @@ const HERE: [u8; 4] = [127, 0, 0, 1];
 /// The address of the peer that the test is.
 const PEER: [u8; 4] = [127, 0, 0, 9];
 
-/// Starts this test again as the child that has the device.
-fn child(name: &str) -> bool {
-    if std::env::var_os("SOFTVERBS_TRANSPORT").is_some() {
-        return true;
-    }
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", name, "--nocapture"]).env("SOFTVERBS_TRANSPORT", "roce");
-    let status = command.status().unwrap();
-    assert!(status.success(), "{name} in a process with the device: {status}");
-    false
-}
-
 /// A listener at 127.0.0.1, its channel and its port.
 fn listener() -> (*mut rdma_cm_id, *mut rdma_event_channel, u16) {
     // SAFETY: the channel was just created.
@@ -58,7 +47,7 @@ fn padded(data: &[u8], len: usize) -> Vec<u8> {
 
 #[test]
 fn a_connection_has_the_events_and_private_data_of_infiniband() {
-    if !child("a_connection_has_the_events_and_private_data_of_infiniband") {
+    if !child("a_connection_has_the_events_and_private_data_of_infiniband", &[]) {
         return;
     }
     let (listening, events, port) = listener();
@@ -86,7 +75,7 @@ fn a_connection_has_the_events_and_private_data_of_infiniband() {
 
 #[test]
 fn a_request_is_rejected_by_the_program_or_for_want_of_a_listener() {
-    if !child("a_request_is_rejected_by_the_program_or_for_want_of_a_listener") {
+    if !child("a_request_is_rejected_by_the_program_or_for_want_of_a_listener", &[]) {
         return;
     }
     let (listening, events, port) = listener();
@@ -108,7 +97,7 @@ fn a_request_is_rejected_by_the_program_or_for_want_of_a_listener() {
 
 #[test]
 fn private_data_that_a_message_cannot_carry_is_refused() {
-    if !child("private_data_that_a_message_cannot_carry_is_refused") {
+    if !child("private_data_that_a_message_cannot_carry_is_refused", &[]) {
         return;
     }
     let id = new_id();
@@ -127,7 +116,7 @@ fn private_data_that_a_message_cannot_carry_is_refused() {
 
 #[test]
 fn ports_of_the_two_spaces_and_of_tcp_are_apart() {
-    if !child("ports_of_the_two_spaces_and_of_tcp_are_apart") {
+    if !child("ports_of_the_two_spaces_and_of_tcp_are_apart", &[]) {
         return;
     }
     let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -181,20 +170,7 @@ impl Peer {
 
     /// Sends a message. The kernel chooses the IPv4 identification, which the receiver finds.
     fn send(&self, message: Message) {
-        let bth = Bth {
-            opcode: Opcode::Ud(Operation::SendOnly),
-            solicited: false,
-            migrated: true,
-            pad: 0,
-            pkey: DEFAULT_PKEY,
-            fecn: false,
-            becn: false,
-            dest_qp: GSI_QP,
-            ack_req: false,
-            psn: Psn::new(0),
-            reserved_6: 0,
-            reserved_7: 0,
-        };
+        let bth = Bth::new(Opcode::Ud(Operation::SendOnly), GSI_QP, Psn::new(0));
         let deth = Extension::Deth(Deth { qkey: GSI_QKEY, source_qp: GSI_QP });
         let mut packet = Packet::encode_headers(&bth, &deth).to_vec();
         packet.extend(Mad { transaction: 7, message }.encode());
@@ -260,7 +236,7 @@ fn request(port: u16, comm_id: u32) -> Req {
 
 #[test]
 fn a_peer_that_connects_gets_the_messages_of_the_specification() {
-    if !child("a_peer_that_connects_gets_the_messages_of_the_specification") {
+    if !child("a_peer_that_connects_gets_the_messages_of_the_specification", &[]) {
         return;
     }
     let (peer, (listening, events, port)) = (Peer::new(), listener());
@@ -308,7 +284,7 @@ fn a_peer_that_connects_gets_the_messages_of_the_specification() {
 
 #[test]
 fn a_peer_that_accepts_gets_the_messages_of_the_specification() {
-    if !child("a_peer_that_accepts_gets_the_messages_of_the_specification") {
+    if !child("a_peer_that_accepts_gets_the_messages_of_the_specification", &[]) {
         return;
     }
     let peer = Peer::new();
@@ -363,7 +339,7 @@ fn a_peer_that_accepts_gets_the_messages_of_the_specification() {
 #[test]
 fn a_request_reaches_the_process_that_listens() {
     const NAME: &str = "a_request_reaches_the_process_that_listens";
-    if !child(NAME) {
+    if !child(NAME, &[]) {
         return;
     }
     if std::env::var_os("ROCE_CM_SERVER").is_some() {

@@ -2,12 +2,14 @@
 //! What others send to UDP port 4791, and a program that changes its queue pairs meanwhile. The environment
 //! is read once in a process, so each test starts itself again with SOFTVERBS_TRANSPORT=roce.
 
+mod common;
+
+use common::restart::child;
 use libc::c_int;
 use rdma_sys::*;
 use softverbs::verbs;
 use std::mem::zeroed;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::process::Command;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -23,18 +25,6 @@ const RTS: u32 = STATE | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 16 | 1 << 13;
 /// The first PSN of both sides.
 const PSN: u32 = 0x40_0000;
 const LEN: usize = 4096;
-
-/// Starts this test again as the child that has the device.
-fn child(name: &str) -> bool {
-    if std::env::var_os("SOFTVERBS_TRANSPORT").is_some() {
-        return true;
-    }
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", name, "--nocapture"]).env("SOFTVERBS_TRANSPORT", "roce");
-    let status = command.status().unwrap();
-    assert!(status.success(), "{name} in a process with the device: {status}");
-    false
-}
 
 /// The index of the GID of 127.0.0.1.
 fn loopback() -> u8 {
@@ -205,7 +195,7 @@ fn resident_pages() -> usize {
 
 #[test]
 fn a_flood_costs_time_and_nothing_else() {
-    if !child("a_flood_costs_time_and_nothing_else") {
+    if !child("a_flood_costs_time_and_nothing_else", &[]) {
         return;
     }
     let (a, b, index) = (End::new(), End::new(), loopback());
@@ -246,7 +236,7 @@ fn a_flood_costs_time_and_nothing_else() {
 
 #[test]
 fn queue_pairs_are_modified_and_destroyed_while_packets_arrive() {
-    if !child("queue_pairs_are_modified_and_destroyed_while_packets_arrive") {
+    if !child("queue_pairs_are_modified_and_destroyed_while_packets_arrive", &[]) {
         return;
     }
     let (index, stop, num) = (loopback(), AtomicBool::new(false), AtomicU32::new(0));

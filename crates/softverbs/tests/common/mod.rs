@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub(crate) mod ids;
+pub(crate) mod restart;
 pub(crate) mod verbs_h;
 
 use libc::c_int;

@@ -38,6 +38,16 @@ fn run_seeds<S: Simulation>(test: &str, first: u64, schedules: u64, failed: &Ato
     }
 }
 
+/// What a schedule does depends on its seed alone, not on those that ran before it.
+pub(super) fn a_seed_is_a_schedule<S: Simulation>() {
+    let mut used = S::new(false);
+    for seed in 0..300 {
+        let first = used.run(seed);
+        assert_eq!(first, used.run(seed), "seed {seed}, twice in a row");
+        assert_eq!(first, S::new(false).run(seed), "seed {seed}, in a new world");
+    }
+}
+
 /// Runs `SIM_SCHEDULES` schedules, or that of `SIM_SEED`, in the test of this name.
 pub(super) fn run<S: Simulation>(test: &str) {
     if let Some(seed) = number("SIM_SEED") {

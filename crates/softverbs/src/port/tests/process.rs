@@ -79,6 +79,16 @@ pub(super) fn set_up(address: IpAddr) -> Result<(u32, Arc<Port>, Arc<Inbox>), Er
     Ok((num, port, inbox))
 }
 
+/// The commands that the test sends: a word and numbers.
+fn commands() -> impl Iterator<Item = (String, Vec<u32>)> {
+    std::io::stdin().lines().map(|line| {
+        let line = line.unwrap();
+        let mut words = line.split_ascii_whitespace();
+        let command = words.next().unwrap().to_owned();
+        (command, words.map(|word| word.parse().unwrap()).collect())
+    })
+}
+
 #[test]
 #[ignore = "started by other tests"]
 fn member() {
@@ -89,12 +99,8 @@ fn member() {
     };
     println!("@{num}");
     let mut sent = 0;
-    for line in std::io::stdin().lines() {
-        let line = line.unwrap();
-        let mut words = line.split_ascii_whitespace();
-        let command = words.next().unwrap();
-        let numbers: Vec<u32> = words.map(|word| word.parse().unwrap()).collect();
-        match command {
+    for (command, numbers) in commands() {
+        match command.as_str() {
             "send" => {
                 for to in &numbers[1..] {
                     let mut sender = port.sender(num, address, SocketAddr::new(address, 0), 0, 64);
@@ -167,12 +173,8 @@ fn stranger() {
     }
     println!("@1");
     let mut held = Vec::new();
-    for line in std::io::stdin().lines() {
-        let line = line.unwrap();
-        let mut words = line.split_ascii_whitespace();
-        let command = words.next().unwrap();
-        let numbers: Vec<u32> = words.map(|word| word.parse().unwrap()).collect();
-        match command {
+    for (command, numbers) in commands() {
+        match command.as_str() {
             "hold" => {
                 let slots = numbers[0] as u8..=numbers[1] as u8;
                 held.extend(slots.map(|slot| std::net::UdpSocket::bind(slot::address(slot)).unwrap()));
