@@ -15,6 +15,8 @@ pub const REMOTE_ATOMIC: u32 = 1 << 3;
 pub const MW_BIND: u32 = 1 << 4;
 /// Access flag: the bytes of the region or window are accessed by their offset from its beginning.
 pub const ZERO_BASED: u32 = 1 << 5;
+/// Access right: a flush makes earlier writes to the region visible.
+pub const FLUSH_GLOBAL: u32 = 1 << 8;
 /// Access right: a flush of the region, or any RDMA Read from it, makes earlier writes durable.
 pub const FLUSH_PERSISTENT: u32 = 1 << 9;
 

@@ -19,15 +19,7 @@ pub(super) struct Datagram<'a> {
 impl Datagram<'_> {
     /// The addresses and ports that the ICRC covers.
     pub(super) fn flow(&self) -> Option<Flow> {
-        let addresses = match (self.source, self.destination) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                Addresses::V4 { source: source.octets(), destination: destination.octets() }
-            }
-            (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                Addresses::V6 { source: source.octets(), destination: destination.octets() }
-            }
-            _ => return None,
-        };
+        let addresses = Addresses::between(self.source, self.destination)?;
         Some(Flow { addresses, source_port: self.source_port, destination_port: UDP_PORT })
     }
 }

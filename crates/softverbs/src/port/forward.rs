@@ -14,6 +14,7 @@ use super::drops::Reason;
 use super::slot;
 use super::socket::Family;
 use crate::sys::{self, Route};
+use transport::roce::wire::gid;
 
 /// The first bytes of each message; the last one is a version.
 const MAGIC: [u8; 4] = [0x53, 0x56, 0x50, 1];
@@ -33,13 +34,6 @@ pub(super) enum Message<'a> {
 // Offsets: 0 magic, 4 kind, 5 family (4 or 6), 6 source port (answer: position, 0), 8 source address (answer:
 // nonce), 24 destination address. IPv4 addresses are IPv4-mapped.
 
-fn octets(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
-    }
-}
-
 impl<'a> Message<'a> {
     /// The header in front of the datagram.
     pub(super) fn header(&self) -> [u8; HEADER_LEN] {
@@ -50,8 +44,8 @@ impl<'a> Message<'a> {
                 header[4] = PACKET;
                 header[5] = if source.is_ipv4() { 4 } else { 6 };
                 header[6..8].copy_from_slice(&source_port.to_be_bytes());
-                header[8..24].copy_from_slice(&octets(*source));
-                header[24..40].copy_from_slice(&octets(*destination));
+                header[8..24].copy_from_slice(&gid(*source));
+                header[24..40].copy_from_slice(&gid(*destination));
             }
             Self::Answer { family, position, nonce } => {
                 header[4] = ANSWER;

@@ -20,14 +20,15 @@ use super::socket::Family;
 use super::{forward, service};
 use crate::lock;
 use crate::sys::{self, Route};
-use transport::roce::wire::cm::{self, Answered, GSI_QKEY, Mad, Rej};
+use transport::roce::cm::refusal;
+use transport::roce::wire::cm::{self, GSI_QKEY, Mad};
 use transport::roce::wire::{
-    Bth, DEFAULT_PKEY, Deth, Extension, Flow, GSI_QP, ICRC_LEN, Opcode, Operation, Packet, Psn, UDP_PORT,
-    icrc, is_same_partition,
+    Addresses, BTH_LEN, Bth, DEFAULT_PKEY, Deth, Extension, Flow, GSI_QP, ICRC_LEN, Opcode, Operation,
+    Packet, Psn, UDP_PORT, icrc, is_same_partition,
 };
 
 /// Bytes of a message with BTH, DETH and ICRC.
-const MESSAGE_LEN: usize = 12 + 8 + cm::MAD_LEN + ICRC_LEN;
+const MESSAGE_LEN: usize = BTH_LEN + Deth::LEN + cm::MAD_LEN + ICRC_LEN;
 
 /// The connection manager of the process.
 pub(crate) trait Agent: Send + Sync {
@@ -83,6 +84,16 @@ impl Message {
         Datagram { source, source_port, destination, bytes: &self.bytes, forwarded }
     }
 
+    fn forwardable(&self) -> forward::Message<'_> {
+        let Self { source, source_port, destination, bytes, .. } = self;
+        forward::Message::Packet {
+            source: *source,
+            source_port: *source_port,
+            destination: *destination,
+            datagram: bytes,
+        }
+    }
+
     fn decode(&self) -> Result<Mad, Reason> {
         let flow = self.datagram().flow().ok_or(Reason::Malformed)?;
         icrc::check(&flow, &self.bytes).map_err(|_| Reason::Icrc)?;
@@ -105,7 +116,12 @@ impl Port {
 
     /// Passes a message to the process that it is for.
     pub(super) fn manage(&self, message: &Message) {
-        if let Err(reason) = self.pass(message, 0) {
+        self.manage_again(message, 0);
+    }
+
+    /// As [`Port::manage`]; a request was looked at so often before.
+    fn manage_again(&self, message: &Message, tries: u32) {
+        if let Err(reason) = self.pass(message, tries) {
             self.drops.add(reason, 1);
         }
     }
@@ -128,7 +144,9 @@ impl Port {
                 Some(Err(())) => Err(Reason::Management),
                 Some(Ok(None)) if self.hold(message, tries) => Ok(()),
                 Some(Ok(None)) | None => {
-                    self.refuse(&mad, message.destination, message.source);
+                    if let Some(answer) = refusal(&mad, cm::Reason::INVALID_SERVICE_ID) {
+                        self.send_message(&answer, message.destination, message.source);
+                    }
                     Ok(())
                 }
             };
@@ -173,9 +191,7 @@ impl Port {
             due
         };
         for Held { tries, message, .. } in due {
-            if let Err(reason) = self.pass(&message, tries) {
-                self.drops.add(reason, 1);
-            }
+            self.manage_again(&message, tries);
         }
     }
 
@@ -186,71 +202,25 @@ impl Port {
         }
     }
 
-    /// Rejects a request on whose service no process listens.
-    fn refuse(&self, mad: &Mad, local: IpAddr, remote: IpAddr) {
-        let cm::Message::Req(req) = &mad.message else { return };
-        let rej = Rej {
-            local_comm_id: 0,
-            remote_comm_id: req.local_comm_id,
-            answered: Answered::Req,
-            info_len: 0,
-            reason: cm::Reason::INVALID_SERVICE_ID,
-            info: [0; 72],
-            private_data: [0; Rej::PRIVATE_DATA_LEN],
-        };
-        let mad = Mad { transaction: mad.transaction, message: cm::Message::Rej(rej) };
-        self.send_message(&mad, local, remote);
-    }
-
     /// Sends a message to queue pair 1 of a peer. One that the kernel refuses is lost, as in the network.
     pub(crate) fn send_message(&self, mad: &Mad, local: IpAddr, remote: IpAddr) {
-        let bth = Bth {
-            opcode: Opcode::Ud(Operation::SendOnly),
-            solicited: false,
-            migrated: true,
-            pad: 0,
-            pkey: DEFAULT_PKEY,
-            fecn: false,
-            becn: false,
-            dest_qp: GSI_QP,
-            ack_req: false,
-            psn: Psn::new(self.management.psn.fetch_add(1, Ordering::Relaxed)),
-            reserved_6: 0,
-            reserved_7: 0,
-        };
+        let psn = Psn::new(self.management.psn.fetch_add(1, Ordering::Relaxed));
+        let bth = Bth::new(Opcode::Ud(Operation::SendOnly), GSI_QP, psn);
         let deth = Extension::Deth(Deth { qkey: GSI_QKEY, source_qp: GSI_QP });
         let (headers, payload) = (Packet::encode_headers(&bth, &deth), mad.encode());
-        let way = Datagram {
-            source: local,
+        let flow = Addresses::between(local, remote).map(|addresses| Flow {
+            addresses,
             source_port: UDP_PORT,
-            destination: remote,
-            bytes: &payload,
-            forwarded: false,
-        };
-        let sent = way.flow().zip(self.sockets.get(Family::of(local))).is_some_and(|(flow, socket)| {
-            let sum = Self::sum(&flow, &headers, &payload);
+            destination_port: UDP_PORT,
+        });
+        let sent = flow.zip(self.sockets.get(Family::of(local))).is_some_and(|(flow, socket)| {
+            let sum = icrc::icrc(&flow, 0, &[&headers, &payload]);
             let route = Route { source: Some(local), ..Route::to(SocketAddr::new(remote, UDP_PORT)) };
             let parts = [IoSlice::new(&headers), IoSlice::new(&payload), IoSlice::new(&sum)];
             sys::send_datagram(socket, &route, &parts, None).is_ok()
         });
         if !sent {
             self.drops.add(Reason::NotSent, 1);
-        }
-    }
-
-    fn sum(flow: &Flow, headers: &[u8], payload: &[u8]) -> [u8; ICRC_LEN] {
-        icrc::icrc(flow, 0, &[headers, payload])
-    }
-}
-
-impl Message {
-    fn forwardable(&self) -> forward::Message<'_> {
-        let Self { source, source_port, destination, bytes, .. } = self;
-        forward::Message::Packet {
-            source: *source,
-            source_port: *source_port,
-            destination: *destination,
-            datagram: bytes,
         }
     }
 }

@@ -32,9 +32,33 @@ struct Known {
     looked_for: [Option<Instant>; 256],
     /// When the table was last read.
     read: Option<Instant>,
-    /// Start of the current interval of [`ABSENT_FOR`], and the reads in it.
-    interval: Option<Instant>,
-    reads: u32,
+    reads: Reads,
+}
+
+/// The limit on reads of the table: [`OWNER_READS`] in an interval of [`ABSENT_FOR`].
+#[derive(Default)]
+pub(super) struct Reads {
+    /// Start of the current interval.
+    pub(super) interval: Option<Instant>,
+    pub(super) count: u32,
+}
+
+impl Reads {
+    /// Begins an interval if the last one has ended. Returns whether it does.
+    pub(super) fn begin(&mut self, now: Instant) -> bool {
+        let is_over = self.interval.is_none_or(|since| now.duration_since(since) >= ABSENT_FOR);
+        if is_over {
+            *self = Self { interval: Some(now), count: 0 };
+        }
+        is_over
+    }
+
+    /// Counts a read. False: the limit of the interval is reached.
+    pub(super) fn permit(&mut self) -> bool {
+        let is_permitted = self.count < OWNER_READS;
+        self.count += u32::from(is_permitted);
+        is_permitted
+    }
 }
 
 pub(super) struct Owners {
@@ -46,7 +70,7 @@ impl Owners {
     pub(super) fn new(user: u32) -> Self {
         let user = Some(user).filter(|&user| user != NOBODY);
         let known =
-            Known { is_ours: [false; 256], looked_for: [None; 256], read: None, interval: None, reads: 0 };
+            Known { is_ours: [false; 256], looked_for: [None; 256], read: None, reads: Reads::default() };
         Self { user, known: Mutex::new(known) }
     }
 
@@ -67,16 +91,12 @@ impl Owners {
         if is_within(known.looked_for[slot], ABSENT_FOR) {
             return false;
         }
-        if !is_within(known.interval, ABSENT_FOR) {
-            (known.interval, known.reads) = (Some(now), 0);
-        }
-        if known.reads == OWNER_READS {
+        known.reads.begin(now);
+        if !known.reads.permit() {
             return false;
         }
-        known.reads += 1;
         known.looked_for[slot] = Some(now);
-        let text = whole(|| std::fs::read_to_string("/proc/thread-self/net/udp")).unwrap_or_default();
-        known.is_ours = ours(&text, user);
+        known.is_ours = ours(&table(), user);
         known.read = Some(now);
         if known.is_ours[slot] {
             known.looked_for[slot] = None;
@@ -85,15 +105,17 @@ impl Owners {
     }
 }
 
+/// The text of /proc/net/udp; empty if it cannot be read.
+fn table() -> String {
+    whole(|| std::fs::read_to_string("/proc/thread-self/net/udp")).unwrap_or_default()
+}
+
 /// The slots of a user in the text of /proc/net/udp.
 fn ours(text: &str, user: u32) -> [bool; 256] {
     let mut is_ours = [false; 256];
     for socket in text.lines().filter_map(Line::parse) {
-        if let Ok(address) = u32::from_str_radix(socket.address, 16) {
-            let address = Ipv4Addr::from(address.to_ne_bytes());
-            if let Some(slot) = slot::at((address, socket.port).into()) {
-                is_ours[usize::from(slot)] = socket.user == user;
-            }
+        if let Some(slot) = socket.addr().and_then(|addr| slot::at(addr.into())) {
+            is_ours[usize::from(slot)] = socket.user == user;
         }
     }
     is_ours
@@ -101,13 +123,9 @@ fn ours(text: &str, user: u32) -> [bool; 256] {
 
 /// The UDP sockets of a user at loopback addresses; none if they cannot be read.
 pub(super) fn loopback_sockets(user: u32) -> Vec<SocketAddrV4> {
-    let text = whole(|| std::fs::read_to_string("/proc/thread-self/net/udp")).unwrap_or_default();
+    let text = table();
     let ours = text.lines().filter_map(Line::parse).filter(|socket| socket.user == user);
-    let addresses = ours.filter_map(|socket| {
-        let address = Ipv4Addr::from(u32::from_str_radix(socket.address, 16).ok()?.to_ne_bytes());
-        address.is_loopback().then(|| SocketAddrV4::new(address, socket.port))
-    });
-    addresses.collect()
+    ours.filter_map(|socket| socket.addr()).filter(|addr| addr.ip().is_loopback()).collect()
 }
 
 /// The number of sockets in the group of a family; `None` if the table cannot be read.
@@ -139,6 +157,12 @@ impl<'a> Line<'a> {
         let port = u16::from_str_radix(port, 16).ok()?;
         let user = words.nth(5)?.parse().ok()?;
         Some(Self { address, port, user })
+    }
+
+    /// The local address of an IPv4 socket.
+    fn addr(&self) -> Option<SocketAddrV4> {
+        let address = Ipv4Addr::from(u32::from_str_radix(self.address, 16).ok()?.to_ne_bytes());
+        Some(SocketAddrV4::new(address, self.port))
     }
 }
 

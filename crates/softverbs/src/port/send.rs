@@ -80,17 +80,11 @@ impl Sender {
         traffic_class: u8,
         hop_limit: u8,
     ) -> Self {
-        let addresses = match (local, peer.ip()) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                Some(Addresses::V4 { source: source.octets(), destination: destination.octets() })
-            }
-            (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                Some(Addresses::V6 { source: source.octets(), destination: destination.octets() })
-            }
-            _ => None,
-        };
-        let flow =
-            addresses.map(|addresses| Flow { addresses, source_port: UDP_PORT, destination_port: UDP_PORT });
+        let flow = Addresses::between(local, peer.ip()).map(|addresses| Flow {
+            addresses,
+            source_port: UDP_PORT,
+            destination_port: UDP_PORT,
+        });
         let mut to = peer;
         to.set_port(UDP_PORT);
         Self {

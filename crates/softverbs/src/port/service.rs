@@ -11,20 +11,19 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::{owners, slot};
+use super::owners::{self, Reads};
+use super::slot;
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
 use transport::roce::cm::Bound;
 use transport::roce::wire::cm::{PortSpace, ServiceId};
+use transport::roce::wire::gid;
 
 /// Classes of local addresses in the second byte of a loopback address, and UDP ports.
 const CLASSES: u32 = 64;
 const PORTS: u32 = 255;
-/// Interval in which the list of sockets is read again at most [`READS`] times.
-const INTERVAL: Duration = Duration::from_millis(20);
-const READS: u32 = 16;
 
 /// The address of the socket that claims a port for a local address. `None`: a port space without
 /// connections.
@@ -40,7 +39,7 @@ fn address(space: PortSpace, port: u16, bound: Bound) -> Option<SocketAddrV4> {
         Bound::AnyV6 => 2,
         // FNV-1a: two addresses of a host that have the same value cannot listen on the same port.
         Bound::Address(address) => {
-            let bytes = transport::roce::cm::gid(address);
+            let bytes = gid(address);
             let hash = bytes
                 .iter()
                 .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
@@ -118,9 +117,7 @@ impl Claim {
 #[derive(Default)]
 pub(super) struct Lookup {
     known: Vec<SocketAddrV4>,
-    /// Begin of an interval, and how often the list was read in it.
-    interval: Option<Instant>,
-    reads: u32,
+    reads: Reads,
 }
 
 impl Lookup {
@@ -132,9 +129,7 @@ impl Lookup {
         wanted: &[SocketAddrV4],
     ) -> Result<Option<SocketAddr>, ()> {
         let Some(user) = user else { return Ok(None) };
-        let now = Instant::now();
-        if self.interval.is_none_or(|since| now.duration_since(since) >= INTERVAL) {
-            (self.interval, self.reads) = (Some(now), 0);
+        if self.reads.begin(Instant::now()) {
             self.known.clear();
         }
         let find = |known: &[SocketAddrV4]| {
@@ -143,10 +138,9 @@ impl Lookup {
         if let Some(found) = find(&self.known) {
             return Ok(Some(found));
         }
-        if self.reads == READS {
+        if !self.reads.permit() {
             return Err(());
         }
-        self.reads += 1;
         self.known = owners::loopback_sockets(user);
         Ok(find(&self.known))
     }
@@ -155,6 +149,7 @@ impl Lookup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::OWNER_READS;
 
     fn bound(text: &str) -> Bound {
         match text {
@@ -214,7 +209,8 @@ mod tests {
 
     #[test]
     fn the_list_of_sockets_is_not_read_for_each_request_of_a_flood() {
-        let mut lookup = Lookup { interval: Some(Instant::now()), reads: READS, known: Vec::new() };
+        let mut lookup =
+            Lookup { reads: Reads { interval: Some(Instant::now()), count: OWNER_READS }, known: Vec::new() };
         let wanted = addresses(ServiceId::new(PortSpace::Tcp, 1), "127.0.0.1".parse().unwrap()).unwrap();
         assert_eq!(lookup.find(Some(0), &wanted), Err(()));
     }

@@ -9,14 +9,16 @@
 //! none, so any process may receive it.
 #![forbid(unsafe_code)]
 
-use transport::roce::wire::GSI_QP;
+use transport::roce::wire::{BTH_LEN, Deth, GSI_QP};
 
 /// Offset of the destination queue pair number in a packet.
 pub(super) const QPN_AT: usize = 5;
-/// Where a message of connection management has its attribute, behind BTH, DETH and 16 bytes of the MAD.
-const ATTRIBUTE_AT: u32 = 12 + 8 + 16;
+/// Offset of the MAD in a message of connection management.
+const MAD_AT: u32 = (BTH_LEN + Deth::LEN) as u32;
+/// Where a message has its attribute.
+const ATTRIBUTE_AT: u32 = MAD_AT + 16;
 /// Where it has the communication id of the receiver, whose first byte is the slot; not in a REQ.
-const COMM_ID_AT: u32 = 12 + 8 + 24 + 4;
+const COMM_ID_AT: u32 = MAD_AT + 24 + 4;
 /// The attribute of a REQ.
 const REQ: u32 = 0x10;
 /// A position that no socket has.

@@ -21,7 +21,7 @@ use crate::sys::{self, Errno};
 use crate::{config, lock};
 use transport::roce::cm::{Bound, CommId, Connect, ListenerId, Route, Terms};
 use transport::roce::wire::cm::{PortSpace, ServiceId};
-use transport::roce::wire::{DEFAULT_PKEY, PathMtu, Psn};
+use transport::roce::wire::{DEFAULT_PKEY, Psn};
 
 static TCP: Ports = Ports::new();
 static IB: Ports = Ports::new();
@@ -198,9 +198,7 @@ impl Protocol for Local {
         let scope = if let SocketAddr::V6(dst) = &dst { dst.scope_id() } else { 0 };
         let path = path::find(source.ip(), dst.ip(), scope)?;
         let mtu = path.largest(dst.ip()).ok_or(libc::EMSGSIZE)?;
-        let mtu = config::get()
-            .path_mtu
-            .map_or(mtu, |limit: PathMtu| if limit.bytes() < mtu.bytes() { limit } else { mtu });
+        let mtu = config::get().path_mtu.map_or(mtu, |limit| mtu.min(limit));
         let depth = |wanted: u16| u8::try_from(wanted).unwrap_or(u8::MAX);
         let qp = qp.as_ref();
         let call = Connect {

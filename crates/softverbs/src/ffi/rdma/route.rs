@@ -7,8 +7,8 @@ use std::ptr::{addr_of, addr_of_mut};
 use super::handle::IdObject;
 use crate::cm::addr;
 use crate::lock;
-use transport::roce::cm::gid;
 use transport::roce::wire::DEFAULT_PKEY;
+use transport::roce::wire::gid;
 
 /// Stores GIDs and the path record.
 ///

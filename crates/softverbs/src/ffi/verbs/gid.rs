@@ -8,7 +8,6 @@
 use libc::c_int;
 use rdma_sys::{ibv_context, ibv_gid};
 
-use super::roce::gid_of;
 use super::transport::Gid;
 use super::{PORT, transport};
 use crate::sys::set_errno;
@@ -37,7 +36,7 @@ impl GidEntry {
     fn new(gid: &Gid) -> Self {
         let (index, port) = (gid.index as u32, u32::from(PORT));
         Self {
-            gid: gid_of(gid.ip),
+            gid: ::transport::roce::wire::gid(gid.ip),
             index,
             port,
             kind: transport().gid_type().verbs,

@@ -25,7 +25,7 @@ use super::terms::{
     Accept, CommId, Connect, REJECT_DATA_LEN, Route, Settings, Terms, duration_us, request_interval_us,
 };
 use crate::limits::{CM_MAX_TIME_WAIT, CM_MAX_TIMEOUT, CM_MIN_TIME_WAIT, CM_MIN_TIMEOUT, CM_SERVICE_TIMEOUT};
-use crate::roce::wire::cm::{Answered, Mad, Message, Reason, Req};
+use crate::roce::wire::cm::{Answered, Dreq, Mad, Message, Reason, Req};
 use crate::units::{Errno, Micros};
 
 /// What a manager and its exchanges produce.
@@ -308,7 +308,7 @@ impl Exchange {
             State::RepSent => self.give_up(Reason::CONSUMER, Due::Nothing, now, out),
             State::Established => {
                 self.state = State::DreqSent(Due::Nothing);
-                let dreq = messages::disconnection(self, [0; 220]);
+                let dreq = messages::disconnection(self, [0; Dreq::PRIVATE_DATA_LEN]);
                 self.send_repeatedly(dreq, now, out);
             }
             State::DreqSent(_) | State::TimeWait(_) | State::Gone => {}
@@ -423,7 +423,7 @@ impl Exchange {
         self.rejection = Some(Rejection { reason, private_data: Box::new(messages::EMPTY) });
         self.send_rejection(Answered::Req, self.peer.comm_id, out);
         self.state = State::DreqSent(due);
-        let dreq = messages::disconnection(self, [0; 220]);
+        let dreq = messages::disconnection(self, [0; Dreq::PRIVATE_DATA_LEN]);
         self.send_repeatedly(dreq, now, out);
     }
 

@@ -15,14 +15,12 @@ use std::net::IpAddr;
 use super::event::{ConnParam, Event, Output, Request};
 use super::exchange::{Exchange, Outputs, QueuePair, State};
 use super::listeners::Listeners;
-use super::terms::{
-    Accept, Bound, CommId, Connect, ListenerId, REQUEST_DATA_LEN, Route, Settings, Terms, gid,
-};
+use super::terms::{Accept, Bound, CommId, Connect, ListenerId, REQUEST_DATA_LEN, Route, Settings, Terms};
 use crate::limits::CM_MAX_ENDED;
-use crate::roce::wire::PathMtu;
 use crate::roce::wire::cm::{
     Answered, CMA_HEADER_LEN, CmaHeader, Drep, Dreq, Mad, Message, Reason, Rej, Rep, Req, Transport,
 };
+use crate::roce::wire::{PathMtu, gid};
 use crate::units::{Errno, Micros};
 
 /// Random numbers that are tried for a communication id.
@@ -35,7 +33,7 @@ pub enum Received {
     /// It was processed or dropped.
     Taken,
     /// A REQ for a service and an address on which no listener listens. Pass it to the process that does, or
-    /// [`Manager::refuse`] it.
+    /// answer it with [`refusal`].
     NoListener,
     /// SIDR_REQ or SIDR_REP, which are not for connections.
     Other,
@@ -207,18 +205,6 @@ impl Manager {
             Message::SidrReq(_) | Message::SidrRep(_) => return Received::Other,
         }
         Received::Taken
-    }
-
-    /// Answers a message for which there is no exchange, and no process that has one: a REQ and a REP by a
-    /// REJ, a DREQ by a DREP, others not at all.
-    pub fn refuse(&mut self, mad: &Mad, route: Route, reason: Reason) {
-        let answer = match &mad.message {
-            Message::Req(req) => rejection(0, req.local_comm_id, Answered::Req, reason),
-            Message::Rep(rep) => rejection(rep.remote_comm_id, rep.local_comm_id, Answered::Rep, reason),
-            Message::Dreq(dreq) => unknown_disconnected(dreq),
-            _ => return,
-        };
-        self.send(route, mad.transaction, answer);
     }
 
     fn send(&mut self, route: Route, transaction: u64, message: Message) {
@@ -446,6 +432,18 @@ impl Manager {
     }
 }
 
+/// The answer to a message for which there is no exchange, and no process that has one: a REJ to a REQ and a
+/// REP, a DREP to a DREQ, none to others.
+pub fn refusal(mad: &Mad, reason: Reason) -> Option<Mad> {
+    let message = match &mad.message {
+        Message::Req(req) => rejection(0, req.local_comm_id, Answered::Req, reason),
+        Message::Rep(rep) => rejection(rep.remote_comm_id, rep.local_comm_id, Answered::Rep, reason),
+        Message::Dreq(dreq) => unknown_disconnected(dreq),
+        _ => return None,
+    };
+    Some(Mad { transaction: mad.transaction, message })
+}
+
 /// A REJ for which there is no exchange.
 fn rejection(local_comm_id: u32, remote_comm_id: u32, answered: Answered, reason: Reason) -> Message {
     Message::Rej(Rej {
@@ -454,7 +452,7 @@ fn rejection(local_comm_id: u32, remote_comm_id: u32, answered: Answered, reason
         answered,
         info_len: 0,
         reason,
-        info: [0; 72],
+        info: [0; Rej::INFO_LEN],
         private_data: [0; Rej::PRIVATE_DATA_LEN],
     })
 }

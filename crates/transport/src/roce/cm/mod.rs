@@ -27,8 +27,8 @@ mod terms;
 mod tests;
 
 pub use event::{ConnParam, Event, Output, Request, Response};
-pub use manager::{Manager, Received};
+pub use manager::{Manager, Received, refusal};
 pub use terms::{
     Accept, Bound, CommId, Connect, Limits, ListenerId, REJECT_DATA_LEN, REPLY_DATA_LEN, REQUEST_DATA_LEN,
-    Route, Settings, Terms, Timing, gid,
+    Route, Settings, Terms, Timing,
 };

@@ -41,29 +41,13 @@ pub struct Route {
 impl Route {
     /// The addresses of a packet to the peer. An IPv4 and an IPv6 address do not form a route: EINVAL.
     pub fn addresses(self) -> Result<Addresses, Errno> {
-        match (self.local, self.remote) {
-            (IpAddr::V4(local), IpAddr::V4(remote)) => {
-                Ok(Addresses::V4 { source: local.octets(), destination: remote.octets() })
-            }
-            (IpAddr::V6(local), IpAddr::V6(remote)) => {
-                Ok(Addresses::V6 { source: local.octets(), destination: remote.octets() })
-            }
-            _ => Err(libc::EINVAL),
-        }
+        Addresses::between(self.local, self.remote).ok_or(libc::EINVAL)
     }
 
     /// The route of the peer's answers.
     #[must_use]
     pub fn reversed(self) -> Self {
         Self { local: self.remote, remote: self.local }
-    }
-}
-
-/// The GID of an address: the address itself, an IPv4 address mapped to IPv6 (annex A17).
-pub fn gid(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-        IpAddr::V6(v6) => v6.octets(),
     }
 }
 
@@ -344,11 +328,5 @@ mod tests {
         assert_eq!(ack_timeout(20, 17), 20);
         assert_eq!(ack_timeout(31, 31), 31);
         assert_eq!(ack_timeout(0, 0), 1);
-    }
-
-    #[test]
-    fn an_ipv4_address_is_mapped_to_a_gid() {
-        let gid = gid("10.0.0.1".parse().unwrap());
-        assert_eq!(gid, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1]);
     }
 }

@@ -269,7 +269,8 @@ impl AtomicEth {
 }
 
 impl Deth {
-    const LEN: usize = 8;
+    /// Bytes of the header.
+    pub const LEN: usize = 8;
 
     #[inline]
     fn encode(&self) -> [u8; Self::LEN] {

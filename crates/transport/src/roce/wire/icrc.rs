@@ -10,6 +10,8 @@
 //! are left, and more if the caller knows which identifications are plausible ([`check`] returns the one that
 //! it found). IPv6 has no such field, and full protection.
 
+use std::net::IpAddr;
+
 use crc32fast::Hasher;
 
 use super::bth::BTH_LEN;
@@ -51,6 +53,21 @@ pub enum Addresses {
         /// Destination address.
         destination: [u8; 16],
     },
+}
+
+impl Addresses {
+    /// Those of a packet between two addresses; `None` if they are of different families.
+    pub fn between(source: IpAddr, destination: IpAddr) -> Option<Self> {
+        match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                Some(Self::V4 { source: source.octets(), destination: destination.octets() })
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                Some(Self::V6 { source: source.octets(), destination: destination.octets() })
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The fields of the IP and UDP headers that the ICRC covers, except length and IPv4 identification.

@@ -186,7 +186,7 @@ impl Sim {
         match happening {
             Happening::Arrive { host, route, mad } => {
                 let mad = Mad::decode(&mad[..]).unwrap();
-                self.say(|| format!("host {host} receives {}", name(&mad.message)));
+                self.say(|| format!("host {host} receives {}", mad.message.name()));
                 let received = self.managers[host].receive(&mad, route, now);
                 assert_eq!(received, Received::Taken);
             }
@@ -237,7 +237,7 @@ impl Sim {
         let Some(host) = (0..2).find(|host| address(*host) == route.remote) else { return };
         self.note(u64::from(mad.encode()[17]));
         if self.plan.is_out(self.now) || self.draw.chance(self.plan.lose) {
-            self.say(|| format!("lost: {} to host {host}", name(&mad.message)));
+            self.say(|| format!("lost: {} to host {host}", mad.message.name()));
             return;
         }
         let copies = 1 + usize::from(self.draw.chance(self.plan.duplicate));
@@ -277,7 +277,7 @@ impl Sim {
                 local_comm_id: remote,
                 remote_comm_id: id,
                 remote_qpn: 0,
-                private_data: [0; 220],
+                private_data: [0; Dreq::PRIVATE_DATA_LEN],
             }),
             _ => Message::Rej(Rej {
                 local_comm_id: remote,
@@ -285,7 +285,7 @@ impl Sim {
                 answered: Answered::Other,
                 info_len: 0,
                 reason: Reason::NO_RESOURCES,
-                info: [0; 72],
+                info: [0; Rej::INFO_LEN],
                 private_data: [0; REJECT_DATA_LEN],
             }),
         };
@@ -487,19 +487,6 @@ impl Sim {
         for host in 0..2 {
             assert!(self.managers[host].is_empty(), "host {host} has something left");
         }
-    }
-}
-
-fn name(message: &Message) -> &'static str {
-    match message {
-        Message::Req(_) => "REQ",
-        Message::Mra(_) => "MRA",
-        Message::Rej(_) => "REJ",
-        Message::Rep(_) => "REP",
-        Message::Rtu(_) => "RTU",
-        Message::Dreq(_) => "DREQ",
-        Message::Drep(_) => "DREP",
-        Message::SidrReq(_) | Message::SidrRep(_) => "SIDR",
     }
 }
 

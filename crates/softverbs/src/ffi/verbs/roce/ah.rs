@@ -7,7 +7,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr::addr_of;
 use std::sync::atomic::Ordering;
 
-use super::gid_table::gid_of;
 use super::modify::{Network, Refusal, addresses};
 use super::neighbour;
 use crate::ffi::context::next_number;
@@ -16,6 +15,7 @@ use crate::ffi::verbs::pd::PdObject;
 use crate::ffi::verbs::{PORT, interfaces};
 use crate::link::Route;
 use crate::sys::Errno;
+use transport::roce::wire::gid;
 
 /// An address handle and the route of its datagrams.
 pub(super) type AhObject = Object<ibv_ah, Route>;
@@ -99,7 +99,7 @@ pub(super) fn sender(
     attr.src_path_bits = wc.dlid_path_bits;
     attr.port_num = PORT;
     attr.is_global = 1;
-    attr.grh.dgid.raw = gid_of(header.from);
+    attr.grh.dgid.raw = gid(header.from);
     attr.grh.sgid_index = index;
     attr.grh.flow_label = header.flow_label;
     attr.grh.traffic_class = header.traffic_class;
@@ -196,7 +196,7 @@ mod tests {
         let to: IpAddr = "10.80.0.1".parse().unwrap();
         let attr = sender(&completion(1), &grh(with_ipv4()), |ip| (ip == to).then_some(3)).unwrap();
         let from: IpAddr = "10.80.0.2".parse().unwrap();
-        assert_eq!(super::super::modify::gid_of(&attr), gid_of(from));
+        assert_eq!(super::super::modify::gid_of(&attr), gid(from));
         assert_eq!((attr.is_global, attr.port_num, attr.grh.sgid_index), (1, 1, 3));
         assert_eq!((attr.grh.traffic_class, attr.grh.hop_limit, attr.grh.flow_label), (0x20, 64, 0));
     }

@@ -9,7 +9,8 @@ use super::transitions::*;
 use super::{Host, with_table};
 use crate::ffi::verbs::PORT as PORT_NUM;
 use crate::sys::Errno;
-use transport::roce::cm::{Terms, gid};
+use transport::roce::cm::Terms;
+use transport::roce::wire::gid;
 
 /// The attributes of a transition, and the mask that selects them.
 pub(crate) type Attributes = (ibv_qp_attr, u32);

@@ -64,14 +64,6 @@ impl GidTable {
     }
 }
 
-/// The GID of an address: the IPv6 address, or the IPv4 address mapped to one.
-pub(crate) fn gid_of(ip: IpAddr) -> [u8; 16] {
-    match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-        IpAddr::V6(ip) => ip.octets(),
-    }
-}
-
 /// The address of a GID; `None`: it is not a unicast address.
 pub(crate) fn ip_of(gid: [u8; 16]) -> Option<IpAddr> {
     let ip = Ipv6Addr::from(gid).to_canonical();
@@ -82,6 +74,7 @@ pub(crate) fn ip_of(gid: [u8; 16]) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use transport::roce::wire::gid;
 
     fn at(ip: &str, interface: u32) -> Address {
         Address { ip: ip.parse().unwrap(), interface, is_up: true }
@@ -134,10 +127,10 @@ mod tests {
     fn gids_are_addresses_and_others_are_none() {
         for text in ["10.0.0.1", "127.0.0.1", "::1", "fe80::1", "2001:db8::1"] {
             let ip = text.parse().unwrap();
-            assert_eq!(ip_of(gid_of(ip)), Some(ip), "{text}");
+            assert_eq!(ip_of(gid(ip)), Some(ip), "{text}");
         }
         for text in ["::", "0.0.0.0", "255.255.255.255", "224.0.0.1", "ff02::1"] {
-            assert_eq!(ip_of(gid_of(text.parse().unwrap())), None, "{text}");
+            assert_eq!(ip_of(gid(text.parse().unwrap())), None, "{text}");
         }
     }
 }

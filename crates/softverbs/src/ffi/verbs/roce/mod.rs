@@ -37,12 +37,11 @@ use crate::qp::by_hand::Change;
 use crate::qp::{Qp, State};
 use crate::sys::Errno;
 use crate::{config, port};
-use ::transport::access::{FLUSH_PERSISTENT, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use ::transport::access::{FLUSH_GLOBAL, FLUSH_PERSISTENT, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use ::transport::roce::rc::{ReceiveTerms, SendTerms};
 use ::transport::roce::wire::PathMtu;
 pub(crate) use by_terms::{receive as receive_of_cm, send as send_of_cm};
 use gid_table::GidTable;
-pub(super) use gid_table::gid_of;
 pub(crate) use modify::Modified;
 use modify::{Connection, Network};
 use transitions::Kind;
@@ -52,8 +51,6 @@ const REMEDY: &str = "as a RoCE device soft0 offers reliable connections (IBV_QP
                       use the program's option for RC, for example -c RC of perftest";
 /// What rdma_cm permits the peer of a queue pair: what the kernel does on a device with these operations.
 const CM_ACCESS: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSH_GLOBAL | FLUSH_PERSISTENT;
-/// IBV_ACCESS_FLUSH_GLOBAL.
-const FLUSH_GLOBAL: u32 = 1 << 8;
 /// The local ACK delay that the device reports: 4.096 us * 2^15, as a process may have to wait for a
 /// processor before it acknowledges.
 const ACK_DELAY: u8 = 15;

@@ -2,7 +2,7 @@
 //! The messages that an exchange sends.
 
 use super::super::terms::{
-    Accept, CommId, Connect, REJECT_DATA_LEN, REPLY_DATA_LEN, REQUEST_DATA_LEN, Route, Settings, gid,
+    Accept, CommId, Connect, REJECT_DATA_LEN, REPLY_DATA_LEN, REQUEST_DATA_LEN, Route, Settings,
 };
 use super::{Exchange, Rejection};
 use crate::limits::CM_SERVICE_TIMEOUT;
@@ -10,6 +10,7 @@ use crate::roce::wire::cm::{
     Answered, CMA_HEADER_LEN, CmaHeader, Drep, Dreq, Message, Mra, Path, Reason, Rej, Rep, Req, Rtu,
     Transport,
 };
+use crate::roce::wire::gid;
 use crate::units::Errno;
 
 /// The private data of a REJ without any.
@@ -140,7 +141,7 @@ pub(super) fn rejection(
         answered,
         info_len: 0,
         reason: rejection.reason,
-        info: [0; 72],
+        info: [0; Rej::INFO_LEN],
         private_data: *rejection.private_data,
     };
     if rejection.reason == Reason::TIMEOUT {

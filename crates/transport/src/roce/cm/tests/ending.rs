@@ -144,7 +144,12 @@ fn only_a_connection_can_be_disconnected() {
 #[test]
 fn a_dreq_for_nobody_is_answered() {
     let mut pair = Pair::new();
-    let dreq = Dreq { local_comm_id: 5, remote_comm_id: 6, remote_qpn: 7, private_data: [0; 220] };
+    let dreq = Dreq {
+        local_comm_id: 5,
+        remote_comm_id: 6,
+        remote_qpn: 7,
+        private_data: [0; Dreq::PRIVATE_DATA_LEN],
+    };
     pair.deliver(0, &Mad { transaction: 8, message: Message::Dreq(dreq) });
     let mad = pair.only(0);
     let Message::Drep(drep) = mad.message else { panic!() };
@@ -156,8 +161,12 @@ fn a_guessed_message_ends_nothing() {
     let mut pair = Pair::new();
     let (active, passive) = pair.established([1, 2]);
     let dreq = |local, remote_qpn| {
-        let dreq =
-            Dreq { local_comm_id: local, remote_comm_id: passive.0, remote_qpn, private_data: [0; 220] };
+        let dreq = Dreq {
+            local_comm_id: local,
+            remote_comm_id: passive.0,
+            remote_qpn,
+            private_data: [0; Dreq::PRIVATE_DATA_LEN],
+        };
         Mad { transaction: 8, message: Message::Dreq(dreq) }
     };
     let rej = Rej {
@@ -166,7 +175,7 @@ fn a_guessed_message_ends_nothing() {
         answered: crate::roce::wire::cm::Answered::Other,
         info_len: 0,
         reason: Reason::CONSUMER,
-        info: [0; 72],
+        info: [0; Rej::INFO_LEN],
         private_data: [0; 148],
     };
     pair.deliver(1, &dreq(active.0 + 1, 2));

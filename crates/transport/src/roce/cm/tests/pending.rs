@@ -35,8 +35,9 @@ fn a_request_without_a_listener_can_be_refused() {
     let mut mad = request(1);
     req(&mut mad).service_id = ServiceId::new(PortSpace::Tcp, 7002);
     assert_eq!(pair.managers[1].receive(&mad, route(1), pair.now), Received::NoListener);
-    pair.managers[1].refuse(&mad, route(1), Reason::INVALID_SERVICE_ID);
-    let Message::Rej(rej) = pair.only(1).message else { panic!() };
+    let answer = refusal(&mad, Reason::INVALID_SERVICE_ID).unwrap();
+    assert_eq!(answer.transaction, mad.transaction);
+    let Message::Rej(rej) = answer.message else { panic!() };
     let expected = (Reason::INVALID_SERVICE_ID, 0, 1);
     assert_eq!((rej.reason, rej.local_comm_id, rej.remote_comm_id), expected);
 }

@@ -40,6 +40,21 @@ pub enum Message {
 }
 
 impl Message {
+    /// The name that the specification gives the message.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Req(_) => "REQ",
+            Self::Mra(_) => "MRA",
+            Self::Rej(_) => "REJ",
+            Self::Rep(_) => "REP",
+            Self::Rtu(_) => "RTU",
+            Self::Dreq(_) => "DREQ",
+            Self::Drep(_) => "DREP",
+            Self::SidrReq(_) => "SIDR_REQ",
+            Self::SidrRep(_) => "SIDR_REP",
+        }
+    }
+
     pub(super) fn attribute(&self) -> u16 {
         match self {
             Self::Req(_) => REQ,
@@ -138,7 +153,7 @@ pub struct Rej {
     /// Why.
     pub reason: Reason,
     /// Additional information, zero-filled.
-    pub info: [u8; 72],
+    pub info: [u8; Self::INFO_LEN],
     /// Private data, zero-filled.
     pub private_data: [u8; Self::PRIVATE_DATA_LEN],
 }
@@ -146,6 +161,8 @@ pub struct Rej {
 impl Rej {
     /// Bytes of private data.
     pub const PRIVATE_DATA_LEN: usize = 148;
+    /// Bytes of additional information.
+    pub const INFO_LEN: usize = 72;
 
     fn encode(&self) -> [u8; BODY_LEN] {
         let mut out = [0; BODY_LEN];
@@ -381,7 +398,7 @@ pub struct SidrRep {
     /// The Q_Key of the queue pair.
     pub qkey: u32,
     /// Additional information, zero-filled.
-    pub info: [u8; 72],
+    pub info: [u8; Self::INFO_LEN],
     /// Private data, zero-filled.
     pub private_data: [u8; Self::PRIVATE_DATA_LEN],
 }
@@ -389,6 +406,8 @@ pub struct SidrRep {
 impl SidrRep {
     /// Bytes of private data.
     pub const PRIVATE_DATA_LEN: usize = 136;
+    /// Bytes of additional information.
+    pub const INFO_LEN: usize = 72;
 
     fn encode(&self) -> [u8; BODY_LEN] {
         let mut out = [0; BODY_LEN];

@@ -3,7 +3,8 @@
 
 use super::*;
 use crate::ffi::verbs::qp_state::number_of;
-use crate::ffi::verbs::roce::gid_table::gid_of as gid_of_ip;
+use transport::roce::wire::gid;
+
 use std::cell::{Cell, RefCell};
 
 /// A connection that records its calls.
@@ -107,7 +108,7 @@ fn to(state: State) -> ibv_qp_attr {
     (attr.timeout, attr.retry_cnt, attr.rnr_retry) = (14, 7, 6);
     attr.ah_attr.is_global = 1;
     attr.ah_attr.port_num = 1;
-    attr.ah_attr.grh.dgid.raw = gid_of_ip("10.0.0.2".parse().unwrap());
+    attr.ah_attr.grh.dgid.raw = gid("10.0.0.2".parse().unwrap());
     attr.ah_attr.grh.traffic_class = 0x20;
     attr.ah_attr.grh.hop_limit = 1;
     attr
@@ -195,7 +196,7 @@ fn what_was_set_is_returned() {
 #[test]
 fn a_link_local_destination_has_the_interface_of_its_source() {
     let mut attr = to(State::Rtr);
-    attr.ah_attr.grh.dgid.raw = gid_of_ip("fe80::2".parse().unwrap());
+    attr.ah_attr.grh.dgid.raw = gid("fe80::2".parse().unwrap());
     attr.ah_attr.grh.sgid_index = 1;
     let calls = Qp::at(State::Init).modify(&attr, RTR).unwrap();
     assert!(calls.starts_with("receive fe80::1 fe80::2 2 "), "{calls}");
@@ -210,9 +211,9 @@ fn a_path_that_cannot_be_is_refused_with_the_reason() {
     assert!(why.contains("an MTU of 1500, which permits 1024;"), "{why}");
     let why = refused_rtr(|attr| attr.ah_attr.grh.dgid.raw = [0; 16]);
     assert_eq!(why, "grh.dgid is ::, which is not the address of a host");
-    let why = refused_rtr(|attr| attr.ah_attr.grh.dgid.raw = gid_of_ip("224.0.0.1".parse().unwrap()));
+    let why = refused_rtr(|attr| attr.ah_attr.grh.dgid.raw = gid("224.0.0.1".parse().unwrap()));
     assert!(why.ends_with("which is not the address of a host"), "{why}");
-    let why = refused_rtr(|attr| attr.ah_attr.grh.dgid.raw = gid_of_ip("fe80::2".parse().unwrap()));
+    let why = refused_rtr(|attr| attr.ah_attr.grh.dgid.raw = gid("fe80::2".parse().unwrap()));
     assert!(why.contains("one is IPv4, the other IPv6"), "{why}");
     let why = refused_rtr(|attr| attr.ah_attr.grh.sgid_index = 9);
     assert_eq!(why, "grh.sgid_index is 9, which is an empty entry of the GID table");
@@ -232,7 +233,7 @@ fn a_host_without_a_route_is_the_errno_of_the_kernel() {
 #[test]
 fn a_peer_that_does_not_answer_is_a_timeout_as_in_the_kernel() {
     let mut attr = to(State::Rtr);
-    attr.ah_attr.grh.dgid.raw = gid_of_ip("10.0.0.99".parse().unwrap());
+    attr.ah_attr.grh.dgid.raw = gid("10.0.0.99".parse().unwrap());
     let mut qp = Qp::at(State::Init);
     let refusal = qp.modify(&attr, RTR).unwrap_err();
     assert_eq!((refusal.errno, qp.state()), (libc::ETIMEDOUT, State::Init));
@@ -244,7 +245,7 @@ fn loopback_takes_the_largest_path_mtu() {
     let mut attr = to(State::Rtr);
     attr.path_mtu = 5;
     attr.ah_attr.grh.sgid_index = 2;
-    attr.ah_attr.grh.dgid.raw = gid_of_ip("127.0.0.1".parse().unwrap());
+    attr.ah_attr.grh.dgid.raw = gid("127.0.0.1".parse().unwrap());
     assert!(Qp::at(State::Init).modify(&attr, RTR).unwrap().contains("Mtu4096"));
 }
 
