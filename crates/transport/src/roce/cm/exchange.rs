@@ -105,8 +105,6 @@ pub(super) struct Exchange {
     terms: Terms,
     is_active: bool,
     is_destroyed: bool,
-    /// The request has been reported, and the program has not fetched it.
-    pub is_unfetched: bool,
     own_pace: Pace,
     /// The pace of the peer's REQ or REP.
     peer_pace: Pace,
@@ -143,7 +141,6 @@ impl Exchange {
             terms: Terms::of_connect(route, call),
             is_active: true,
             is_destroyed: false,
-            is_unfetched: false,
             own_pace,
             peer_pace,
             repeat: None,
@@ -175,7 +172,6 @@ impl Exchange {
             terms,
             is_active: false,
             is_destroyed: false,
-            is_unfetched: true,
             own_pace: Pace { interval: duration_us(own), retries: req.max_cm_retries },
             peer_pace: Pace {
                 interval: request_interval_us(peer, life.min(CM_MAX_TIME_WAIT)),
@@ -218,7 +214,6 @@ impl Exchange {
 
     /// The program has fetched the request.
     pub(super) fn fetched(&mut self) {
-        self.is_unfetched = false;
         if self.state == State::ReqReceived {
             self.ends = None;
         }
@@ -230,7 +225,6 @@ impl Exchange {
             return Err(libc::EINVAL);
         }
         let rep = messages::reply(self, call)?;
-        self.fetched();
         self.qpn = call.qpn;
         self.terms = self.terms.with_accept(call);
         self.state = State::RepSent;
@@ -299,7 +293,6 @@ impl Exchange {
     /// The program has destroyed the identifier. No further event is reported.
     pub(super) fn destroy(&mut self, now: Micros, out: &mut Outputs) {
         self.is_destroyed = true;
-        self.is_unfetched = false;
         match self.state {
             State::ReqSent => self.refuse(Reason::TIMEOUT, messages::EMPTY, now, out),
             State::RepReceived | State::ReqReceived => {
@@ -384,7 +377,6 @@ impl Exchange {
         now: Micros,
         out: &mut Outputs,
     ) {
-        self.is_unfetched = false;
         // The peer may use its queue pair for another attempt.
         self.peer.qpn = 0;
         self.report(Event::Rejected { reason, private_data: Box::new(private_data) }, out);
@@ -399,7 +391,6 @@ impl Exchange {
         now: Micros,
         out: &mut Outputs,
     ) {
-        self.is_unfetched = false;
         let answered = match self.state {
             State::RepReceived => Answered::Rep,
             State::ReqReceived => Answered::Req,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Listeners, and their pending requests: those that were reported and that the program has not fetched.
+//! Listeners, and their pending requests: those that were reported and that the program has not fetched. A
+//! request that its peer withdraws remains pending, since its event does.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -83,7 +84,12 @@ impl Listeners {
         }
     }
 
-    /// The program has fetched a request, or it has ended before.
+    /// Whether a request is pending.
+    pub(super) fn is_pending(&self, request: CommId) -> bool {
+        self.pending.contains_key(&request)
+    }
+
+    /// The program has fetched or discarded the event of a request.
     pub(super) fn remove_pending(&mut self, request: CommId) {
         let Some((id, host)) = self.pending.remove(&request) else { return };
         if let Some(listener) = self.listeners.get_mut(&id) {

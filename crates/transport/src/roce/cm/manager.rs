@@ -98,6 +98,7 @@ impl Manager {
 
     /// The program has fetched the event of a request, which is no longer pending.
     pub fn fetched(&mut self, id: CommId) {
+        self.listeners.remove_pending(id);
         self.update(id, |exchange, _| exchange.fetched());
     }
 
@@ -147,6 +148,7 @@ impl Manager {
 
     /// The program has destroyed the identifier. No further event is reported; the peer is notified.
     pub fn destroy(&mut self, id: CommId, now: Micros) {
+        self.listeners.remove_pending(id);
         self.update(id, |exchange, out| exchange.destroy(now, out));
     }
 
@@ -327,12 +329,13 @@ impl Manager {
         self.find(id, route, |exchange, out| exchange.rejected(rej, now, out));
     }
 
-    /// A communication id that no exchange has.
+    /// A communication id that neither an exchange nor a pending request has.
     fn allocate(&mut self) -> Option<CommId> {
         let slot = u32::from(self.settings.slot) << SLOT_SHIFT;
         (0..ID_ATTEMPTS).find_map(|_| {
             let id = CommId(slot | ((self.random)() & ((1 << SLOT_SHIFT) - 1)));
-            (id.0 != 0 && !self.exchanges.contains_key(&id)).then_some(id)
+            let is_free = !self.exchanges.contains_key(&id) && !self.listeners.is_pending(id);
+            (id.0 != 0 && is_free).then_some(id)
         })
     }
 
@@ -367,8 +370,7 @@ impl Manager {
     fn update<T>(&mut self, id: CommId, change: impl FnOnce(&mut Exchange, &mut Outputs) -> T) -> Option<T> {
         let exchange = self.exchanges.get_mut(&id)?;
         let (deadline, queue_pair) = (exchange.deadline(), exchange.remote_queue_pair());
-        let (was_unfetched, had_ended) =
-            (exchange.is_unfetched, matches!(exchange.state, State::TimeWait(_)));
+        let had_ended = matches!(exchange.state, State::TimeWait(_));
         let result = change(exchange, &mut self.outputs);
         if exchange.deadline() != deadline {
             if let Some(at) = deadline {
@@ -381,9 +383,6 @@ impl Manager {
                 self.queue_pairs.remove(&pair);
             }
             self.queue_pairs.extend(exchange.remote_queue_pair().map(|pair| (pair, id)));
-        }
-        if was_unfetched && !exchange.is_unfetched {
-            self.listeners.remove_pending(id);
         }
         match exchange.state {
             State::TimeWait(_) if !had_ended => {

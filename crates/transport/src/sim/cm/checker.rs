@@ -61,6 +61,8 @@ pub(super) struct Attempt {
     pub plan: AttemptPlan,
     pub sides: [Side; 2],
     pub requests: u32,
+    /// The passive program has fetched the request.
+    pub has_fetched: bool,
     pub has_accepted: bool,
     /// The passive program has rejected the request, the active one the reply.
     pub has_rejected: [bool; 2],
@@ -79,7 +81,20 @@ pub(super) const REJECT: u64 = 3;
 
 impl Attempt {
     pub(super) fn new(plan: AttemptPlan) -> Self {
-        Self { plan, sides: Default::default(), requests: 0, has_accepted: false, has_rejected: [false; 2] }
+        Self {
+            plan,
+            sides: Default::default(),
+            requests: 0,
+            has_fetched: false,
+            has_accepted: false,
+            has_rejected: [false; 2],
+        }
+    }
+
+    /// Whether the event of the request is queued at a host.
+    pub(super) fn is_pending(&self, host: usize) -> bool {
+        let is_here = self.plan.hosts[PASSIVE] == host && self.requests > 0;
+        is_here && !self.has_fetched && !self.sides[PASSIVE].is_destroyed
     }
 
     /// Checks an event, and records it.

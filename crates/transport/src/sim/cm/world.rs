@@ -336,6 +336,8 @@ impl Sim {
         self.owners.insert((host, id), (attempt, PASSIVE));
         self.attempts[attempt].requests += 1;
         self.attempts[attempt].sides[PASSIVE].id = Some(id);
+        let pending = self.attempts.iter().filter(|attempt| attempt.is_pending(host)).count();
+        assert!(pending <= self.plan.backlog as usize, "{pending} pending requests");
         self.add(self.now + END_US, Happening::End { attempt, side: PASSIVE, how: End::Destroy });
     }
 
@@ -381,6 +383,7 @@ impl Sim {
         let (manager, side) = (&mut self.managers[plan.hosts[PASSIVE]], &mut attempt.sides[PASSIVE]);
         let Some(id) = side.id.filter(|_| !side.is_destroyed) else { return };
         manager.fetched(id);
+        attempt.has_fetched = true;
         match plan.answer {
             Answer::Accept => {
                 let private_data = data::<REPLY_DATA_LEN>(plan.seed, REPLY);

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::limits::CM_MAX_ENDED;
+use crate::roce::wire::cm::{Answered, Rej};
 
 /// A REQ with another communication id and queue pair of the peer.
 fn request(id: u32) -> Mad {
@@ -11,6 +12,22 @@ fn request(id: u32) -> Mad {
     let mut mad = pair.only(0);
     req(&mut mad).local_comm_id = id;
     mad
+}
+
+/// The REJ by which the peer withdraws such a request before it has a reply.
+fn withdrawal(id: u32) -> Mad {
+    let mut info = [0; Rej::INFO_LEN];
+    info[..8].copy_from_slice(&GUIDS[0].to_be_bytes());
+    let rej = Rej {
+        local_comm_id: id,
+        remote_comm_id: 0,
+        answered: Answered::Other,
+        info_len: 8,
+        reason: Reason::TIMEOUT,
+        info,
+        private_data: [0; Rej::PRIVATE_DATA_LEN],
+    };
+    Mad { transaction: 1, message: Message::Rej(rej) }
 }
 
 #[test]
@@ -65,6 +82,28 @@ fn one_host_does_not_use_up_the_backlog() {
     assert_eq!(pair.outputs(1).1.len(), 4);
 }
 
+/// The event of a request remains queued when the peer withdraws the request.
+#[test]
+fn a_withdrawn_request_is_pending_until_it_is_fetched_or_destroyed() {
+    let mut pair = Pair::new();
+    let mut requests = Vec::new();
+    let mut withdraw = |pair: &mut Pair, id| {
+        pair.deliver(1, &request(id));
+        pair.deliver(1, &withdrawal(id));
+        let is_request = |(_, event): &(CommId, Event)| matches!(event, Event::Request(_));
+        requests.extend(pair.outputs(1).1.into_iter().filter(is_request).map(|(id, _)| id));
+        requests.clone()
+    };
+    let of = (1..=5).map(|id| withdraw(&mut pair, id)).last().unwrap();
+    assert_eq!(of.len(), 4, "the limit of a host");
+    pair.wait(1);
+    assert_eq!(withdraw(&mut pair, 6).len(), 4, "after the time wait, too");
+    pair.managers[1].fetched(of[0]);
+    assert_eq!(withdraw(&mut pair, 7).len(), 5);
+    pair.managers[1].destroy(of[1], pair.now);
+    assert_eq!(withdraw(&mut pair, 8).len(), 6);
+}
+
 #[test]
 fn a_listener_rejects_its_pending_requests_when_it_ends() {
     let mut pair = Pair::new();
@@ -91,6 +130,7 @@ fn a_pending_request_ends_when_its_peer_has_given_up() {
     assert_eq!(pair.event(1), (passive, rejected(Reason::TIMEOUT, b"")));
     assert_eq!((pair.now - began) / 1_000_000, 146);
     pair.wait(1);
+    pair.managers[1].fetched(passive);
     assert!(pair.managers[1].is_empty());
 }
 
@@ -103,6 +143,7 @@ fn rejected_requests_are_remembered_up_to_a_limit() {
         (req(&mut mad).local_comm_id, req(&mut mad).local_qpn) = (n + 1, n + 1);
         pair.deliver(1, &mad);
         let (id, _) = pair.event(1);
+        pair.managers[1].fetched(id);
         pair.managers[1].reject(id, Reason::CONSUMER, b"", pair.now).unwrap();
         pair.outputs(1);
     }
