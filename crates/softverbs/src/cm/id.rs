@@ -79,7 +79,7 @@ pub(super) trait Listening: Send + Sync {
 
 /// A connection attempt, as its identifier uses it.
 pub(super) trait Connecting: Send + Sync {
-    /// Cancels the attempt; no event is queued.
+    /// Cancels the attempt; no event is queued. [`Protocol::release`] follows.
     fn cancel(&self);
 }
 

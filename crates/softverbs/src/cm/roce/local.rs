@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 use super::agent::{Agent, random};
 use crate::cm::id::{Connecting, Id, Listening, Protocol};
@@ -228,7 +228,7 @@ impl Protocol for Local {
         let exchange = exchange?;
         lock(&self.state).exchange = Some((agent.clone(), exchange));
         agent.deliver();
-        Ok(Arc::new(Outgoing { agent: Arc::downgrade(&agent), exchange }))
+        Ok(Arc::new(Outgoing))
     }
 
     fn needs_queue_pair(&self) -> bool {
@@ -300,16 +300,11 @@ impl Listening for Listener {
     fn apply_tos(&self, _options: Options) {}
 }
 
-/// A connection attempt.
-struct Outgoing {
-    agent: Weak<Agent>,
-    exchange: CommId,
-}
+/// A connection attempt, which the exchange of the local end is.
+struct Outgoing;
 
 impl Connecting for Outgoing {
-    fn cancel(&self) {
-        if let Some(agent) = self.agent.upgrade() {
-            agent.destroy(self.exchange);
-        }
-    }
+    /// The local end, which is released next, destroys the exchange: only once, since the communication id
+    /// may then be given to another one.
+    fn cancel(&self) {}
 }

@@ -84,11 +84,6 @@ impl Listeners {
         }
     }
 
-    /// Whether a request is pending.
-    pub(super) fn is_pending(&self, request: CommId) -> bool {
-        self.pending.contains_key(&request)
-    }
-
     /// The program has fetched or discarded the event of a request.
     pub(super) fn remove_pending(&mut self, request: CommId) {
         let Some((id, host)) = self.pending.remove(&request) else { return };

@@ -6,6 +6,9 @@
 //! message is ignored, or answered by one of its size: a REP by a REJ, a DREQ by a DREP. So a message that
 //! repeats too late ends, and one with guessed ids has no effect.
 //!
+//! A communication id is in use while its exchange exists, and while the program has it: from
+//! [`Manager::connect`] or [`Event::Request`] to [`Manager::destroy`].
+//!
 //! Plain value: a driver has it in a mutex. After each call it takes [`Manager::poll`] until there is none,
 //! and sets its timer to [`Manager::deadline`].
 
@@ -53,6 +56,8 @@ pub struct Manager {
     random: Box<dyn FnMut() -> u32 + Send>,
     listeners: Listeners,
     exchanges: BTreeMap<CommId, Exchange>,
+    /// Communication ids that the program has, in identifiers and events.
+    held: BTreeSet<CommId>,
     /// The passive exchanges, by their REQ.
     requests: BTreeMap<Origin, CommId>,
     queue_pairs: BTreeMap<QueuePair, CommId>,
@@ -70,6 +75,7 @@ impl Manager {
             random: Box::new(random),
             listeners: Listeners::new(settings.limits),
             exchanges: BTreeMap::new(),
+            held: BTreeSet::new(),
             requests: BTreeMap::new(),
             queue_pairs: BTreeMap::new(),
             deadlines: BTreeSet::new(),
@@ -89,10 +95,10 @@ impl Manager {
         self.listeners.add(service, bound, backlog as usize)
     }
 
-    /// Removes a listener, and rejects its pending requests.
+    /// Removes a listener, and rejects its pending requests, which the program still has to destroy.
     pub fn stop_listening(&mut self, listener: ListenerId, now: Micros) {
         for id in self.listeners.remove(listener) {
-            self.destroy(id, now);
+            self.update(id, |exchange, out| exchange.destroy(now, out));
         }
     }
 
@@ -146,10 +152,13 @@ impl Manager {
         self.update(id, Exchange::received_data);
     }
 
-    /// The program has destroyed the identifier. No further event is reported; the peer is notified.
+    /// The program has destroyed the identifier, or discarded the event of a request. No further event is
+    /// reported; the peer is notified. Without effect if the program does not have this communication id.
     pub fn destroy(&mut self, id: CommId, now: Micros) {
-        self.listeners.remove_pending(id);
-        self.update(id, |exchange, out| exchange.destroy(now, out));
+        if self.held.remove(&id) {
+            self.listeners.remove_pending(id);
+            self.update(id, |exchange, out| exchange.destroy(now, out));
+        }
     }
 
     /// The attributes of the queue pair: after [`Event::Response`], or after [`Manager::accept`].
@@ -329,12 +338,12 @@ impl Manager {
         self.find(id, route, |exchange, out| exchange.rejected(rej, now, out));
     }
 
-    /// A communication id that neither an exchange nor a pending request has.
+    /// A communication id that neither an exchange nor the program has.
     fn allocate(&mut self) -> Option<CommId> {
         let slot = u32::from(self.settings.slot) << SLOT_SHIFT;
         (0..ID_ATTEMPTS).find_map(|_| {
             let id = CommId(slot | ((self.random)() & ((1 << SLOT_SHIFT) - 1)));
-            let is_free = !self.exchanges.contains_key(&id) && !self.listeners.is_pending(id);
+            let is_free = !self.exchanges.contains_key(&id) && !self.held.contains(&id);
             (id.0 != 0 && is_free).then_some(id)
         })
     }
@@ -344,6 +353,7 @@ impl Manager {
         self.deadlines.extend(exchange.deadline().map(|at| (at, id)));
         self.queue_pairs.extend(exchange.remote_queue_pair().map(|pair| (pair, id)));
         self.exchanges.insert(id, exchange);
+        self.held.insert(id);
     }
 
     fn call(
@@ -427,7 +437,12 @@ impl Manager {
             && self.queue_pairs.is_empty()
             && self.deadlines.is_empty()
             && self.ended.is_empty()
-            && !self.listeners.has_pending()
+    }
+
+    /// Whether the program has communication ids.
+    #[cfg(test)]
+    pub(crate) fn has_held(&self) -> bool {
+        !self.held.is_empty() || self.listeners.has_pending()
     }
 }
 

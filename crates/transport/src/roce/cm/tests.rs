@@ -165,15 +165,18 @@ impl Pair {
     }
 }
 
-/// Communication ids count upwards from a number.
-fn manager(host: usize, mut first: u32) -> Manager {
-    let settings = Settings {
+fn settings(host: usize) -> Settings {
+    Settings {
         slot: 0x40 + host as u8,
         ca_guid: GUIDS[host],
         timing: Timing::default(),
         limits: Limits { process: 16, address: 4 },
-    };
-    Manager::new(settings, move || {
+    }
+}
+
+/// Communication ids count upwards from a number.
+fn manager(host: usize, mut first: u32) -> Manager {
+    Manager::new(settings(host), move || {
         first += 1;
         first
     })

@@ -5,8 +5,9 @@
 //! A host connects to the other one or to itself. The programs accept, reject, establish, disconnect and
 //! destroy at random times, or do not answer. A peer without a connection sends messages with guessed
 //! communication ids, and with the right ids from another address. [`checker`] compares what each program
-//! sees with what the other one has done, and with the worst times that follow from the retries. When a
-//! schedule has ended, no manager has an exchange left.
+//! sees with what the other one has done, and with the worst times that follow from the retries. The
+//! random numbers of a host are often communication ids that programs still have, which must not be given
+//! again. When a schedule has ended, no manager has an exchange left.
 
 mod checker;
 mod plan;

@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex};
 
 use super::checker::{ACTIVE, Attempt, Outcome, PASSIVE, REJECT, REPLY, REQUEST, data, qpn};
 use super::plan::{Answer, END_US, End, PACKET_LIFE_US, Plan};
@@ -61,6 +62,9 @@ enum Happening {
     },
 }
 
+/// The communication ids of a host that identifiers or unfetched events have.
+type Held = Arc<Mutex<Vec<u32>>>;
+
 struct Entry(Reverse<(Micros, u64)>, Happening);
 
 impl PartialEq for Entry {
@@ -93,6 +97,7 @@ pub(super) struct Sim {
     happenings: BinaryHeap<Entry>,
     attempts: Vec<Attempt>,
     owners: HashMap<(usize, CommId), (usize, usize)>,
+    held: [Held; 2],
     /// By outcome, at active and passive sides, in all schedules.
     pub outcomes: [[u64; 2]; 4],
     /// Connections that the peer has ended, in all schedules.
@@ -114,6 +119,7 @@ impl Simulation for Sim {
             happenings: BinaryHeap::new(),
             attempts: Vec::new(),
             owners: HashMap::new(),
+            held: Default::default(),
             outcomes: [[0; 2]; 4],
             ends: 0,
         }
@@ -143,15 +149,24 @@ impl Sim {
         self.managers.clear();
         self.attempts.clear();
         for host in 0..2 {
-            // Even numbers, so that a forged one belongs to no exchange.
+            // Even numbers, so that a forged one belongs to no exchange. Many are in use.
             let mut ids = Draw::new(seed ^ (host as u64 + 1) << 60);
+            let held = Held::default();
+            self.held[host] = held.clone();
+            let random = move || {
+                let held = held.lock().unwrap();
+                if !held.is_empty() && ids.chance(128) {
+                    return ids.one_of(&held);
+                }
+                (ids.below(1 << 24) & !1) as u32
+            };
             let settings = Settings {
                 slot: host as u8 + 1,
                 ca_guid: 0x1000 + host as u64,
                 timing: Timing::default(),
                 limits: Limits { process: 256, address: 128 },
             };
-            let mut manager = Manager::new(settings, move || (ids.below(1 << 24) & !1) as u32);
+            let mut manager = Manager::new(settings, random);
             manager.listen(service(), Bound::Any, self.plan.backlog);
             self.managers.push(manager);
         }
@@ -333,12 +348,30 @@ impl Sim {
             attempt.plan.hosts[PASSIVE] == host && request.param.qpn == qpn(attempt, ACTIVE)
         });
         let attempt = attempt.expect("a request of an active side");
-        self.owners.insert((host, id), (attempt, PASSIVE));
+        self.hold(host, id, (attempt, PASSIVE));
         self.attempts[attempt].requests += 1;
         self.attempts[attempt].sides[PASSIVE].id = Some(id);
         let pending = self.attempts.iter().filter(|attempt| attempt.is_pending(host)).count();
         assert!(pending <= self.plan.backlog as usize, "{pending} pending requests");
         self.add(self.now + END_US, Happening::End { attempt, side: PASSIVE, how: End::Destroy });
+    }
+
+    /// A side of an attempt has a communication id until the program destroys it.
+    fn hold(&mut self, host: usize, id: CommId, side: (usize, usize)) {
+        let mut held = self.held[host].lock().unwrap();
+        assert!(!held.contains(&id.0), "{id:?} is in use");
+        held.push(id.0);
+        self.owners.insert((host, id), side);
+    }
+
+    /// The program destroys a side of an attempt.
+    fn destroy(&mut self, index: usize, side: usize) {
+        let attempt = &mut self.attempts[index];
+        let host = attempt.plan.hosts[side];
+        let Some(id) = attempt.sides[side].id else { return };
+        attempt.sides[side].is_destroyed = true;
+        self.managers[host].destroy(id, self.now);
+        self.held[host].lock().unwrap().retain(|held| *held != id.0);
     }
 
     fn connect(&mut self, index: usize) {
@@ -368,7 +401,7 @@ impl Sim {
         attempt.sides[ACTIVE].id = Some(id);
         attempt.sides[ACTIVE].called = Some(self.now);
         let destroy_after = attempt.plan.destroy_after;
-        self.owners.insert((host, id), (index, ACTIVE));
+        self.hold(host, id, (index, ACTIVE));
         let end = |how| Happening::End { attempt: index, side: ACTIVE, how };
         if let Some(wait) = destroy_after {
             self.after(wait, end(End::Destroy));
@@ -420,10 +453,7 @@ impl Sim {
                 assert_eq!(is_rejected, side.outcome.is_none());
                 attempt.has_rejected[PASSIVE] |= is_rejected;
             }
-            Answer::Destroy => {
-                manager.destroy(id, now);
-                side.is_destroyed = true;
-            }
+            Answer::Destroy => self.destroy(index, PASSIVE),
             Answer::Nothing => {}
         }
     }
@@ -470,8 +500,7 @@ impl Sim {
             if now >= END_US {
                 attempt.check_end(side, &self.plan);
             }
-            manager.destroy(id, now);
-            attempt.sides[side].is_destroyed = true;
+            self.destroy(index, side);
         } else if manager.disconnect(id, &[], now).is_ok() && attempt.sides[side].disconnected.is_none() {
             attempt.sides[side].disconnected = Some(now);
         }
@@ -489,6 +518,7 @@ impl Sim {
         }
         for host in 0..2 {
             assert!(self.managers[host].is_empty(), "host {host} has something left");
+            assert!(!self.managers[host].has_held(), "host {host} has communication ids");
         }
     }
 }

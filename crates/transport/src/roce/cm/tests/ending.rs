@@ -35,6 +35,31 @@ fn a_disconnection_is_reported_at_both_sides() {
     }
 }
 
+/// Otherwise the identifier would use and destroy the connection of another one.
+#[test]
+fn a_communication_id_is_not_reused_while_an_identifier_has_it() {
+    let mut pair = Pair::new();
+    let numbers = |numbers: &'static [u32]| {
+        let mut numbers = numbers.iter().copied();
+        move || numbers.next().unwrap()
+    };
+    pair.managers[0] = Manager::new(settings(0), numbers(&[1, 1, 2, 1]));
+    let (first, _) = pair.established([1, 2]);
+    pair.managers[0].disconnect(first, &[], pair.now).unwrap();
+    ends(&mut pair);
+    let second = pair.managers[0].connect(route(0), &connect(3), pair.now).unwrap();
+    assert_eq!([first.0 & 0xff, second.0 & 0xff], [1, 2]);
+    pair.outputs(0);
+    pair.managers[0].destroy(first, pair.now);
+    let third = pair.managers[0].connect(route(0), &connect(4), pair.now).unwrap();
+    assert_eq!(third, first);
+    pair.outputs(0);
+    pair.managers[0].destroy(third, pair.now);
+    assert!(matches!(pair.only(0).message, Message::Rej(_)));
+    pair.managers[0].destroy(third, pair.now);
+    assert_eq!(pair.sent(0), []);
+}
+
 #[test]
 fn crossing_disconnections_end_both_sides() {
     let mut pair = Pair::new();

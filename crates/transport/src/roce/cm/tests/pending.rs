@@ -113,12 +113,16 @@ fn a_listener_rejects_its_pending_requests_when_it_ends() {
     let (fetched, _) = pair.event(1);
     pair.managers[1].fetched(fetched);
     pair.deliver(1, &request(2));
-    pair.event(1);
+    let (pending, _) = pair.event(1);
     pair.managers[1].stop_listening(listener, pair.now);
     let Message::Rej(rej) = pair.only(1).message else { panic!() };
     assert_eq!((rej.reason, rej.remote_comm_id), (Reason::CONSUMER, 2));
     assert_eq!(pair.managers[1].receive(&request(3), route(1), pair.now), Received::NoListener);
     pair.managers[1].accept(fetched, &accept(9), pair.now).unwrap();
+    pair.managers[1].destroy(fetched, pair.now);
+    assert!(pair.managers[1].has_held(), "the event of the second request");
+    pair.managers[1].destroy(pending, pair.now);
+    assert!(!pair.managers[1].has_held());
 }
 
 #[test]
@@ -130,8 +134,9 @@ fn a_pending_request_ends_when_its_peer_has_given_up() {
     assert_eq!(pair.event(1), (passive, rejected(Reason::TIMEOUT, b"")));
     assert_eq!((pair.now - began) / 1_000_000, 146);
     pair.wait(1);
-    pair.managers[1].fetched(passive);
     assert!(pair.managers[1].is_empty());
+    pair.managers[1].destroy(passive, pair.now);
+    assert!(!pair.managers[1].has_held());
 }
 
 #[test]
