@@ -343,12 +343,12 @@ impl Exchange {
     fn is_unanswered(&mut self, now: Micros, out: &mut Outputs) {
         match self.state {
             State::ReqSent => {
-                self.report(Event::Unreachable, out);
                 self.refuse(Reason::TIMEOUT, messages::EMPTY, now, out);
+                self.report(Event::Unreachable, out);
             }
             State::RepSent => {
-                self.report(Event::Unreachable, out);
                 self.give_up(Reason::TIMEOUT, Due::Nothing, now, out);
+                self.report(Event::Unreachable, out);
             }
             State::DreqSent(due) => self.is_disconnected(due, now, out),
             _ => self.repeat = None,

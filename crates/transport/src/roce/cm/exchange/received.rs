@@ -71,8 +71,8 @@ impl Exchange {
         let reason = Reason::STALE_CONNECTION;
         self.peer.comm_id = rep.local_comm_id;
         self.state = State::RepReceived;
-        self.report(Event::Rejected { reason, private_data: Box::new(messages::EMPTY) }, out);
         self.refuse(reason, messages::EMPTY, now, out);
+        self.report(Event::Rejected { reason, private_data: Box::new(messages::EMPTY) }, out);
     }
 
     /// An RTU with this communication id of the peer.
@@ -124,10 +124,14 @@ impl Exchange {
         if dreq.local_comm_id != self.peer.comm_id || dreq.remote_qpn != self.qpn {
             return false;
         }
-        // The DREP has the transaction id of the DREQ.
+        if matches!(self.state, State::ReqReceived | State::Gone) {
+            return false;
+        }
+        // The DREP has the transaction id of the DREQ. It is sent before the end is reported, at which the
+        // program may exit.
         let drep = super::Mad { transaction, message: messages::disconnected(self) };
+        out.push_back(super::Output::Send { route: self.route(), mad: drep });
         match self.state {
-            State::ReqReceived | State::Gone => return false,
             State::ReqSent | State::RepReceived => {
                 self.is_abandoned(Reason::CONSUMER, messages::EMPTY, now, out);
             }
@@ -138,9 +142,8 @@ impl Exchange {
             }
             State::Established => self.is_disconnected(Due::Disconnected, now, out),
             State::DreqSent(due) => self.is_disconnected(due, now, out),
-            State::TimeWait(_) => {}
+            State::TimeWait(_) | State::ReqReceived | State::Gone => {}
         }
-        out.push_back(super::Output::Send { route: self.route(), mad: drep });
         true
     }
 

@@ -35,6 +35,43 @@ fn a_disconnection_is_reported_at_both_sides() {
     }
 }
 
+/// What a side has produced, in order: whether it is a message. Lets time pass until an event is among it.
+fn up_to_event(pair: &mut Pair, side: usize) -> Vec<bool> {
+    loop {
+        let outputs: Vec<_> = std::iter::from_fn(|| pair.managers[side].poll()).collect();
+        if outputs.iter().any(|output| matches!(output, Output::Event { .. })) {
+            return outputs.iter().map(|output| matches!(output, Output::Send { .. })).collect();
+        }
+        pair.wait(side);
+    }
+}
+
+/// The program may exit when it has the event, before a thread sends what follows.
+#[test]
+fn the_last_message_is_sent_before_the_end_is_reported() {
+    let mut pair = Pair::new();
+    let (active, _) = pair.established([1, 2]);
+    pair.managers[0].disconnect(active, &[], pair.now).unwrap();
+    let dreq = pair.only(0);
+    pair.deliver(1, &dreq);
+    assert_eq!(up_to_event(&mut pair, 1), [true, false], "the DREP");
+
+    let mut pair = Pair::new();
+    pair.requested(1);
+    assert_eq!(up_to_event(&mut pair, 0), [true, false], "the REJ of a request without an answer");
+
+    let mut pair = Pair::new();
+    pair.accepted([1, 2]);
+    assert_eq!(up_to_event(&mut pair, 1), [true, true, false], "the REJ and the DREQ after a REP");
+
+    let mut pair = Pair::new();
+    pair.established([1, 2]);
+    let (_, _, rep) = pair.accepted([3, 2]);
+    pair.deliver(0, &rep);
+    // The DREQ of the stale connection, and the REJ.
+    assert_eq!(up_to_event(&mut pair, 0), [true, true, false]);
+}
+
 /// Otherwise the identifier would use and destroy the connection of another one.
 #[test]
 fn a_communication_id_is_not_reused_while_an_identifier_has_it() {
