@@ -80,6 +80,8 @@ pub trait Host {
     /// Atomically replaces eight bytes, a number in host byte order, with the result of `update`, and returns
     /// the previous number. `update` may be called more than once. The batch must be empty.
     fn change(&mut self, access: Access, update: &dyn Fn(u64) -> u64) -> Result<u64, Unchanged>;
+    /// Stores eight bytes with a single store. The batch must be empty.
+    fn store(&mut self, access: Access, word: [u8; 8]) -> Result<(), Unchanged>;
     /// If a read of this region must find earlier writes durable, starts a flush of the whole region to
     /// persistence. `number` identifies the read when the flush completes.
     fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied>;

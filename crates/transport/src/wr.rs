@@ -40,6 +40,7 @@ pub mod opcode {
     pub const FETCH_ADD: u32 = 4;
     pub const BIND_MW: u32 = 5;
     pub const LOCAL_INV: u32 = 6;
+    pub const ATOMIC_WRITE: u32 = 9;
     pub const RECV: u32 = 128;
     pub const RECV_RDMA_WITH_IMM: u32 = 129;
 }
@@ -88,6 +89,8 @@ pub enum Op {
     CompareSwap,
     /// As [`Self::CompareSwap`].
     FetchAdd,
+    /// Writes eight bytes with a single store (IBTA, annex A19).
+    AtomicWrite,
     /// Send.
     Send,
     /// Send with immediate data.
@@ -109,6 +112,7 @@ impl Op {
             Self::Read => "RDMA read",
             Self::CompareSwap => "compare-and-swap",
             Self::FetchAdd => "fetch-and-add",
+            Self::AtomicWrite => "atomic write",
             Self::Send => "send",
             Self::SendWithImm => "send with immediate data",
             Self::SendWithInv => "send with invalidate",
@@ -125,6 +129,7 @@ impl Op {
             Self::Read => opcode::RDMA_READ,
             Self::CompareSwap => opcode::COMP_SWAP,
             Self::FetchAdd => opcode::FETCH_ADD,
+            Self::AtomicWrite => opcode::ATOMIC_WRITE,
             Self::BindMw => opcode::BIND_MW,
             Self::LocalInv => opcode::LOCAL_INV,
         }
@@ -311,7 +316,12 @@ impl SendWr {
 
     /// Whether the request completes with a response of the peer, and so counts towards the ORD.
     pub fn is_answered(&self) -> bool {
-        matches!(self.op, Op::Read | Op::CompareSwap | Op::FetchAdd)
+        matches!(self.op, Op::Read | Op::CompareSwap | Op::FetchAdd | Op::AtomicWrite)
+    }
+
+    /// Whether the response stores bytes in the memory of this side.
+    pub fn returns_data(&self) -> bool {
+        matches!(self.op, Op::Read | Op::CompareSwap | Op::FetchAdd) && self.len > 0
     }
 
     /// Whether a direct copy may carry out the request.

@@ -76,6 +76,7 @@ impl Counting {
                 },
                 _ => (Some(Kind::Read), len),
             },
+            Op::AtomicWrite => (Some(Kind::AtomicWrite), len),
             Op::CompareSwap | Op::FetchAdd => (Some(Kind::Atomic), len),
             Op::Send | Op::SendWithImm | Op::SendWithInv => (Some(Kind::Send), len),
             // They are local operations.

@@ -178,6 +178,10 @@ impl<H: Exposed> Host for Instrumented<'_, H> {
         self.host.change(access, update)
     }
 
+    fn store(&mut self, access: Access, word: [u8; 8]) -> Result<(), Unchanged> {
+        self.host.store(access, word)
+    }
+
     fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied> {
         self.host.make_durable(read, number)
     }

@@ -18,7 +18,7 @@ pub(crate) use durable::make_durable;
 pub(crate) use exchange::change;
 pub(crate) use exporters::{Exporter, add_exporter, remove_exporter};
 pub(crate) use mapping::is_accessible;
-pub(crate) use place::{Batch, fetch};
+pub(crate) use place::{Batch, fetch, store};
 #[cfg(test)]
 pub(crate) use table::FULL;
 pub(crate) use table::{Change, Grant, Region, acquire, register_at, try_deregister};

@@ -28,7 +28,7 @@ use std::sync::atomic::{Ordering, fence};
 use super::table::{Grant, acquire};
 use super::word::WordStore;
 use crate::sys::{self, Errno, Process};
-use transport::access::{Access, Accessor, Denied, Unreachable};
+use transport::access::{Access, Accessor, Denied, Unchanged, Unreachable};
 use transport::host::PLACE_BATCH;
 
 /// Whether a copy through the kernel failed because the system call is not permitted, not because of the
@@ -87,7 +87,7 @@ fn place_all(all: &[Placement], process: Process, input: &[u8], by_kernel: bool)
     let mut done = 0;
     for run in all.chunk_by(|a, b| a.is_word() == b.is_word()) {
         let placed = match run[0].is_word() {
-            true => store(run, input, by_kernel),
+            true => store_all(run, input, by_kernel),
             false => copy(process, run, input),
         };
         placed.map_err(|k| done + k)?;
@@ -97,7 +97,7 @@ fn place_all(all: &[Placement], process: Process, input: &[u8], by_kernel: bool)
 }
 
 /// Executes placements of words, each with a single store, after all earlier placements.
-fn store(run: &[Placement], input: &[u8], by_kernel: bool) -> Result<(), usize> {
+fn store_all(run: &[Placement], input: &[u8], by_kernel: bool) -> Result<(), usize> {
     let kernel = if by_kernel { WordStore::new() } else { None };
     for (k, placement) in run.iter().enumerate() {
         let Some(Ok(word)) = input.get(placement.from..placement.from + 8).map(<[u8; 8]>::try_from) else {
@@ -164,6 +164,16 @@ unsafe fn copy_plainly(bytes: &[u8], addr: u64) -> Result<(), ()> {
     // region of the whole address space contains `bytes`, too, so the two may overlap.
     unsafe { std::ptr::copy(bytes.as_ptr(), addr as *mut u8, bytes.len()) };
     Ok(())
+}
+
+/// Stores eight bytes, whose address must be aligned, with a single store.
+pub(crate) fn store(access: Access, by: impl Into<Accessor>, word: [u8; 8]) -> Result<(), Unchanged> {
+    let grant = acquire(access, by).map_err(Unchanged::Denied)?;
+    let placement = Placement { grant, from: 0, len: access.len };
+    if !placement.is_word() {
+        return Err(Unchanged::Misaligned);
+    }
+    store_all(&[placement], &word, true).map_err(|_| Unchanged::Fault)
 }
 
 /// Copies bytes out of registered memory.

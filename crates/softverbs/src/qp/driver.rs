@@ -355,6 +355,10 @@ impl<L: QpLink> host::Host for Host<'_, L> {
         memory::change(access, self.qp.accessor(), update)
     }
 
+    fn store(&mut self, access: Access, word: [u8; 8]) -> Result<(), Unchanged> {
+        memory::store(access, self.qp.accessor(), word)
+    }
+
     fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied> {
         let grant = memory::acquire(read, self.qp.accessor())?;
         let Some((start, len)) = grant.persistent() else { return Ok(Durable::Now) };

@@ -3,7 +3,7 @@
 //! states are reached that one set of rates for all would never lead to.
 
 use super::random::Draw;
-use super::request::Mix;
+use super::request::{IWARP, Mix};
 use crate::iwarp::conn::{Framing, Role, Sizes};
 use crate::step::{Budget, Quota};
 
@@ -185,7 +185,7 @@ impl SidePlan {
             opens_late: draw.below(3) == 0,
             max_send_wr: draw.one_of(&[1, 2, 3, 8, 16]),
             requests: draw.one_of(&[0, 1, 2, 3, 5, 8, 12]),
-            mix: Mix::new(draw, &[8, 64, 120, 300, 400], 8, RARE),
+            mix: Mix::new(draw, IWARP, &[8, 64, 120, 300, 400], 8, RARE),
             receives: draw.one_of(&[
                 Receives::Early,
                 Receives::Reposted,

@@ -7,7 +7,8 @@ use crate::limits::{MAX_INLINE, MAX_SGE};
 use crate::testing::memory::Regions;
 use crate::wr::{Entries, Local, Op, SendWr, Sge};
 
-const OPS: [Op; 8] = [
+/// The operations of iWARP.
+pub(super) const IWARP: &[Op] = &[
     Op::Write,
     Op::WriteWithImm,
     Op::Read,
@@ -17,11 +18,25 @@ const OPS: [Op; 8] = [
     Op::FetchAdd,
     Op::CompareSwap,
 ];
+/// The operations of RoCE.
+pub(super) const ROCE: &[Op] = &[
+    Op::Write,
+    Op::WriteWithImm,
+    Op::Read,
+    Op::Send,
+    Op::SendWithImm,
+    Op::SendWithInv,
+    Op::FetchAdd,
+    Op::CompareSwap,
+    Op::AtomicWrite,
+];
 
 /// What the requests of a program are like. Rates are of 256.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Mix {
-    /// Requests are of these kinds: bits of an index into the opcodes.
+    /// The operations of the transport.
+    pub ops: &'static [Op],
+    /// Requests are of these kinds: bits of an index into the operations.
     pub opcodes: usize,
     pub longest: usize,
     /// Some are a multiple of this long.
@@ -37,10 +52,11 @@ pub(super) struct Mix {
 }
 
 impl Mix {
-    /// Draws a mix with requests up to one of these lengths.
-    pub(super) fn new(draw: &mut Draw, longest: &[usize], unit: usize, bad: u32) -> Self {
+    /// Draws a mix of these operations with requests up to one of these lengths.
+    pub(super) fn new(draw: &mut Draw, ops: &'static [Op], longest: &[usize], unit: usize, bad: u32) -> Self {
         Self {
-            opcodes: draw.below(255) + 1,
+            ops,
+            opcodes: draw.below((1 << ops.len()) - 1) + 1,
             longest: draw.one_of(longest),
             unit,
             unsignaled: draw.rate(192),
@@ -52,10 +68,10 @@ impl Mix {
         }
     }
 
-    /// There are reads or atomic operations.
+    /// There are requests that a response completes.
     pub(super) fn has_answered(&self) -> bool {
-        let is_answered = |op: &Op| matches!(op, Op::Read | Op::FetchAdd | Op::CompareSwap);
-        OPS.iter().enumerate().any(|(i, op)| self.opcodes & 1 << i != 0 && is_answered(op))
+        let is_answered = |op: &Op| matches!(op, Op::Read | Op::FetchAdd | Op::CompareSwap | Op::AtomicWrite);
+        self.ops.iter().enumerate().any(|(i, op)| self.opcodes & 1 << i != 0 && is_answered(op))
     }
 
     /// Where a request or a receive of `len` bytes has them: in one place of a region, or in several.
@@ -88,9 +104,9 @@ impl Mix {
 
     fn op(&self, draw: &mut Draw) -> Op {
         loop {
-            let which = draw.below(OPS.len());
+            let which = draw.below(self.ops.len());
             if self.opcodes & 1 << which != 0 {
-                return OPS[which];
+                return self.ops[which];
             }
         }
     }
@@ -116,14 +132,15 @@ impl Mix {
         let last = last.filter(|last| matches!(last.op, Op::Write | Op::Read) && draw.chance(self.alike));
         let op = last.map_or_else(|| self.op(draw), |last| last.op);
         let atomic = matches!(op, Op::FetchAdd | Op::CompareSwap);
+        let store = op == Op::AtomicWrite;
         let mut len = self.len(draw);
-        if atomic {
+        if atomic || store {
             len = 8;
         }
         let peer = 1 - me;
         let persistent = match last {
             Some(last) => last.rkey == memory::stag(peer, PERSISTENT),
-            None => op != Op::WriteWithImm && !atomic && draw.below(3) == 0,
+            None => store || op != Op::WriteWithImm && !atomic && draw.below(3) == 0,
         };
         let region = match op {
             _ if persistent => PERSISTENT,
@@ -136,11 +153,15 @@ impl Mix {
             len = len.min(if op == Op::Read { 16 } else { PERSISTENT_LEN });
         }
         let room = (memory::len(region) - len.min(memory::len(region))) / 4;
-        let at = if atomic { 8 * draw.below(WORDS) } else { 4 * draw.below(room + 1) };
+        let at = match op {
+            _ if atomic => 8 * draw.below(WORDS),
+            _ if store => 8 * draw.below(PERSISTENT_LEN / 8),
+            _ => 4 * draw.below(room + 1),
+        };
         let mut remote_addr = memory::base(peer, region) + at as u64;
         let mut rkey = memory::stag(peer, region);
         let own = if op == Op::Read || atomic { SINKS } else { SOURCE };
-        let inline = own == SOURCE && len <= MAX_INLINE && draw.chance(self.inline);
+        let inline = own == SOURCE && len <= MAX_INLINE && (store || draw.chance(self.inline));
         let mut entries = self.entries(draw, me, own, len, if atomic { 1 } else { MAX_SGE });
         if let Some(last) = last.filter(|_| draw.below(2) == 0) {
             // It goes on where that one ended, at the peer and maybe here.
@@ -172,7 +193,7 @@ impl Mix {
                 1 => remote_addr = memory::base(peer, region) + memory::len(region) as u64,
                 2 => remote_addr = u64::MAX - 3,
                 3 => rkey = memory::stag(peer, RECEIVES),
-                7 if atomic => remote_addr += 4,
+                7 if atomic || store => remote_addr += 4,
                 wrong if !entries.is_empty() => {
                     let which = draw.below(entries.len());
                     let Sge { addr, len, .. } = entries[which];

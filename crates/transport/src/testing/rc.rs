@@ -210,6 +210,7 @@ impl Run {
         }
         let [what, flags, local, remote, len] = input.bytes();
         let op = match what % 8 {
+            1 if what & 0x80 != 0 => Op::AtomicWrite,
             0 | 1 => Op::Write,
             2 => Op::WriteWithImm,
             3 => Op::Read,
@@ -219,7 +220,7 @@ impl Run {
             _ => Op::Send,
         };
         let is_atomic = matches!(op, Op::FetchAdd | Op::CompareSwap);
-        let len = if is_atomic { 8 } else { u32::from(len) * 4 };
+        let len = if is_atomic || op == Op::AtomicWrite { 8 } else { u32::from(len) * 4 };
         // Now and then memory that does not permit it, and that is behind the end.
         let (lkey, addr) = address(if flags & 0xc0 == 0xc0 { local } else { 2 });
         let addr = addr + u64::from(local) * 8;

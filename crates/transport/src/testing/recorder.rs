@@ -37,6 +37,8 @@ pub enum Call {
     Settled,
     /// A word was changed.
     Changed(Access),
+    /// A word was stored.
+    Stored(Access),
     /// A flush was requested for the read with this number.
     Flushed(Access, u64),
     /// A window was bound.
@@ -149,6 +151,10 @@ impl<L> World for Recorder<L> {
 
     fn changed(&mut self, access: Access, _original: u64, _now: u64) {
         self.calls.push(Call::Changed(access));
+    }
+
+    fn stored(&mut self, access: Access, _word: [u8; 8]) {
+        self.calls.push(Call::Stored(access));
     }
 
     fn flush(&mut self, read: Access, number: u64) -> Durable {

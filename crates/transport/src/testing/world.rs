@@ -49,6 +49,8 @@ pub trait World {
     fn placed(&mut self, _access: Access, _bytes: &[u8], _directly: bool) {}
     /// All of a batch was carried out.
     fn settled(&mut self) {}
+    /// A word was stored.
+    fn stored(&mut self, _access: Access, _word: [u8; 8]) {}
     /// A word was changed.
     fn changed(&mut self, _access: Access, _original: u64, _now: u64) {}
     /// A region must be made durable for the read with this number.
@@ -226,6 +228,16 @@ impl<W: World> Host for W {
         let original = changed.inspect_err(|why| self.failed(access, why, true))?;
         self.changed(access, original, update(original));
         Ok(original)
+    }
+
+    fn store(&mut self, access: Access, word: [u8; 8]) -> Result<(), Unchanged> {
+        self.uses("stores a word");
+        assert!(self.parts().batch.is_empty(), "a word is stored before what came before is placed");
+        self.elsewhere();
+        let changed = self.parts().memory.change(access, &|_| u64::from_ne_bytes(word));
+        changed.inspect_err(|why| self.failed(access, why, true))?;
+        self.stored(access, word);
+        Ok(())
     }
 
     fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied> {

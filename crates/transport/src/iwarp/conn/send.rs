@@ -371,7 +371,8 @@ impl SendHalf {
         let (ord, reads_open) = (self.framing.ord, self.reads_open);
         let Some(Entry { wr, .. }) = self.sq.entry(position) else { return Ok(None) };
         let answered = wr.is_answered();
-        if answered && ord == 0 {
+        // iWARP has no atomic write; the device refuses to create queue pairs for it.
+        if (answered && ord == 0) || wr.op == Op::AtomicWrite {
             return Err(Failure::Request { position, status: status::LOC_QP_OP_ERR });
         }
         let waits = (wr.fence && reads_open > 0)

@@ -64,6 +64,7 @@ pub(super) fn operation_of(op: Op, is_first: bool, is_last: bool) -> Operation {
         (Op::WriteWithImm, true, true) => WriteOnlyImm,
         (Op::Read, ..) => ReadRequest,
         (Op::CompareSwap, ..) => CompareSwap,
+        (Op::AtomicWrite, ..) => AtomicWrite,
         // Windows are bound and invalidated without a packet.
         (Op::FetchAdd | Op::BindMw | Op::LocalInv, ..) => FetchAdd,
     }

@@ -43,7 +43,7 @@ struct Message {
     position: u64,
     first: u64,
     packets: u64,
-    /// It is acknowledged by its response: a read or an atomic operation.
+    /// It is acknowledged by its response: a read, an atomic operation or an atomic write.
     is_answered: bool,
 }
 
@@ -380,7 +380,7 @@ fn atomic(wr: &SendWr) -> Extension {
 fn extension_of(wr: &SendWr, operation: Operation) -> Extension {
     let reth = Reth { va: wr.remote_addr, rkey: wr.rkey, len: wr.len };
     match operation {
-        Operation::WriteFirst | Operation::WriteOnly => Extension::Reth(reth),
+        Operation::WriteFirst | Operation::WriteOnly | Operation::AtomicWrite => Extension::Reth(reth),
         Operation::WriteOnlyImm => Extension::RethImm(reth, wr.imm),
         Operation::WriteLastImm | Operation::SendLastImm | Operation::SendOnlyImm => Extension::Imm(wr.imm),
         Operation::SendLastInv | Operation::SendOnlyInv => Extension::Ieth(wr.rkey),

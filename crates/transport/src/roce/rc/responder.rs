@@ -3,9 +3,10 @@
 //!
 //! A packet with a later PSN than the expected one shows a loss: one NAK, then silence until the expected
 //! packet arrives. One with an earlier PSN is a duplicate: it is not carried out again, but acknowledged,
-//! answered from memory (a read) or from the saved result (an atomic operation).
+//! answered from memory (a read) or from the saved result (an atomic operation, an atomic write).
 
 mod execute;
+mod placement;
 mod replies;
 
 pub(super) use replies::Replied;
@@ -42,6 +43,15 @@ enum Message {
     },
 }
 
+/// The result of a request, for its duplicates.
+#[derive(Clone, Copy, Debug)]
+struct Saved {
+    psn: Psn,
+    msn: u32,
+    /// The original value that an atomic operation returns; other operations return none.
+    original: Option<u64>,
+}
+
 /// Why the expected packet was not carried out.
 enum Stop {
     /// There is no receive for it.
@@ -64,8 +74,8 @@ pub(super) struct Responder {
     is_silent: bool,
     message: Message,
     replies: Replies,
-    /// The results of the last atomic operations, for duplicates.
-    saved: VecDeque<(Psn, u32, u64)>,
+    /// The results of the last requests that must not be carried out again, for duplicates.
+    saved: VecDeque<Saved>,
     ack_due: bool,
     acknowledging: Acknowledging,
     /// What the connection ended with: repeated if the peer repeats the request.
@@ -133,7 +143,7 @@ impl Responder {
                 self.is_silent = false;
                 self.expected = psn.add(packets);
                 // A response is an acknowledgement.
-                if !(operation == Operation::ReadRequest || operation.is_atomic()) {
+                if !operation.has_response() {
                     let is_due = self.acknowledging.is_due(packet.bth.ack_req);
                     self.acknowledging.count(is_due);
                     self.ack_due |= is_due;
@@ -220,17 +230,25 @@ impl Responder {
                     });
                 }
             }
-            Extension::Atomic(_) => {
+            _ if operation.has_response() => {
                 // The latest: PSNs come again.
-                let saved = self.saved.iter().rev().find(|(saved, ..)| *saved == psn);
-                if let (Some(&(psn, msn, original)), true) = (saved, self.replies.has_room(terms.reads, true))
-                {
+                let saved = self.saved.iter().rev().find(|saved| saved.psn == psn).copied();
+                let saved = saved.filter(|saved| saved.original.is_some() == operation.is_atomic());
+                if let (Some(saved), true) = (saved, self.replies.has_room(terms.reads, true)) {
                     self.acknowledge();
-                    self.replies.push(Reply::Atomic { psn, msn, original, repeated: true });
+                    self.replies.push(saved.reply());
                 }
             }
             _ => self.ack_due = true,
         }
+    }
+
+    /// Keeps the result of the request that was just carried out.
+    fn save(&mut self, terms: &ReceiveTerms, psn: Psn, original: Option<u64>) {
+        if self.saved.len() >= usize::from(terms.reads) {
+            self.saved.pop_front();
+        }
+        self.saved.push_back(Saved { psn, msn: self.msn, original });
     }
 
     /// What the data of a read waited for; see [`Host::make_durable`].
@@ -269,6 +287,17 @@ impl Responder {
 
     pub(super) fn is_at_rest(&self) -> bool {
         self.replies.is_empty()
+    }
+}
+
+impl Saved {
+    /// The response to a duplicate.
+    fn reply(self) -> Reply {
+        let Self { psn, msn, original } = self;
+        match original {
+            Some(original) => Reply::Atomic { psn, msn, original, repeated: true },
+            None => Reply::done(psn, msn, true, None),
+        }
     }
 }
 

@@ -189,6 +189,15 @@ impl Operation {
         matches!(self, Self::CompareSwap | Self::FetchAdd)
     }
 
+    /// Whether it is a request that a response answers, not an acknowledgement.
+    #[inline]
+    pub fn has_response(self) -> bool {
+        matches!(
+            self,
+            Self::ReadRequest | Self::CompareSwap | Self::FetchAdd | Self::Flush | Self::AtomicWrite
+        )
+    }
+
     /// Whether it is the first of several packets.
     #[inline]
     pub fn is_first(self) -> bool {

@@ -35,7 +35,7 @@ impl Posted {
     /// What `qp_access_flags` of the peer must have for it.
     pub(super) fn right(&self) -> u32 {
         match self.wr.op {
-            Op::Write | Op::WriteWithImm => REMOTE_WRITE,
+            Op::Write | Op::WriteWithImm | Op::AtomicWrite => REMOTE_WRITE,
             Op::Read => REMOTE_READ,
             Op::CompareSwap | Op::FetchAdd => REMOTE_ATOMIC,
             _ => 0,
@@ -165,7 +165,7 @@ impl Checker {
         self.skip_silent(me);
         let model = &mut self.sides[me];
         let posted = &model.requests[model.done];
-        if posted.wr.is_answered() && (posted.wr.len > 0 || posted.wr.is_atomic()) {
+        if posted.wr.returns_data() {
             assert!(model.answering > model.done, "side {me}: {posted:?} succeeds before its response");
         } else {
             assert!(model.executing > model.done, "side {me}: {posted:?} succeeds before it is carried out");
@@ -200,7 +200,8 @@ impl Checker {
                 let is_send = posted.is_message() && wr.op != Op::WriteWithImm;
                 let too_long =
                     peer.taken.get(posted.number).is_some_and(|receive| receive.capacity() < wr.len);
-                let misaligned = wr.is_atomic() && wr.remote_addr % 8 != 0;
+                let is_word = wr.is_atomic() || wr.op == Op::AtomicWrite;
+                let misaligned = is_word && wr.remote_addr % 8 != 0;
                 let not_permitted = posted.right() & !of_plan.path.access != 0;
                 !executed
                     && ((is_send && too_long)

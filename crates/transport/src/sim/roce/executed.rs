@@ -15,7 +15,7 @@ impl Checker {
         let (model, peer) = (&self.sides[me], &self.sides[1 - me]);
         match posted.wr.op {
             Op::Read | Op::BindMw | Op::LocalInv => true,
-            Op::CompareSwap | Op::FetchAdd => model.changed,
+            Op::CompareSwap | Op::FetchAdd | Op::AtomicWrite => model.changed,
             Op::Write => model.executed_bytes == posted.wr.len as usize,
             _ => {
                 let is_invalidated = posted.wr.op != Op::SendWithInv || model.invalidated;
@@ -59,12 +59,10 @@ impl Checker {
         posted
     }
 
-    /// Whether all reads and atomic operations before this request have their responses.
+    /// Whether all requests before this one whose responses have bytes have them.
     fn answered_before(&self, me: usize, index: usize) -> bool {
         let model = &self.sides[me];
-        model.requests[model.answering.min(index)..index]
-            .iter()
-            .all(|one| !one.wr.is_answered() || one.wr.len == 0)
+        model.requests[model.answering.min(index)..index].iter().all(|one| !one.wr.returns_data())
     }
 
     /// Bytes were placed at `host`.
@@ -96,16 +94,41 @@ impl Checker {
             assert!(bytes.len() <= left, "{wr:?} fills more than its receive");
         }
         assert!(memory::is_sent(&memories[me], me, &wr, at, bytes), "wrong bytes of {wr:?} from byte {at}");
-        if access.stag == memory::stag(host, PERSISTENT) {
-            let from = (access.addr - memory::base(host, PERSISTENT)) as usize;
-            let stamp = self.now;
-            let model = &mut self.sides[host];
-            for (at, new) in (from..).zip(bytes) {
-                let old = std::mem::replace(&mut model.persistent[at], *new);
-                model.history.push(Change { at, old, stamp });
-            }
-        }
+        self.records(host, access, bytes);
         self.sides[me].executed_bytes += bytes.len();
+        self.skip_silent(me);
+    }
+
+    /// Remembers what bytes were that reads of the peer access.
+    fn records(&mut self, host: usize, access: Access, bytes: &[u8]) {
+        if access.stag != memory::stag(host, PERSISTENT) {
+            return;
+        }
+        let from = (access.addr - memory::base(host, PERSISTENT)) as usize;
+        let stamp = self.now;
+        let model = &mut self.sides[host];
+        for (at, new) in (from..).zip(bytes) {
+            let old = std::mem::replace(&mut model.persistent[at], *new);
+            model.history.push(Change { at, old, stamp });
+        }
+    }
+
+    /// A word was stored at `host`, at once.
+    pub(super) fn stored(
+        &mut self,
+        host: usize,
+        access: Access,
+        word: [u8; 8],
+        memories: &[Regions; 2],
+        plan: &Plan,
+    ) {
+        let me = 1 - host;
+        let posted = self.executing(me, plan, |posted| posted.wr.op == Op::AtomicWrite);
+        let wr = posted.wr.clone();
+        assert_eq!((access.stag, access.addr), (wr.rkey, wr.remote_addr), "the word of {wr:?}");
+        assert!(memory::is_sent(&memories[me], me, &wr, 0, &word), "wrong bytes of {wr:?}");
+        self.records(host, access, &word);
+        self.sides[me].changed = true;
         self.skip_silent(me);
     }
 
@@ -152,8 +175,7 @@ impl Checker {
     /// The bytes of a response were placed.
     fn response_placed(&mut self, me: usize, access: Access, bytes: &[u8], memories: &[Regions; 2]) {
         let model = &mut self.sides[me];
-        while model.requests.get(model.answering).is_some_and(|one| !one.wr.is_answered() || one.wr.len == 0)
-        {
+        while model.requests.get(model.answering).is_some_and(|one| !one.wr.returns_data()) {
             model.answering += 1;
         }
         let (index, at) = (model.answering, model.answered_bytes);

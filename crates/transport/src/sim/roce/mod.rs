@@ -12,7 +12,8 @@
 //! - a requester that waits for half of the RNR timer ([`pace`]);
 //! - a transport timer that uses retries while the link is full ([`checker`]);
 //! - a responder that answers a repeated atomic operation with the result of the latest one, under the PSN of
-//!   the request ([`executed`]), or under its own ([`checker`]).
+//!   the request ([`executed`]), or under its own ([`checker`]);
+//! - a responder that does not answer a repeated atomic write ([`checker`]).
 
 mod checker;
 mod executed;

@@ -25,7 +25,7 @@ pub(super) struct Pace {
     cursor: u64,
     /// Below this, all are acknowledged.
     acked: u64,
-    /// The PSNs from `acked` on that only a response acknowledges: those of reads and atomic operations.
+    /// The PSNs from `acked` on that only a response acknowledges.
     answered: VecDeque<Range<u64>>,
     /// Request packets sent, and how many of them again.
     pub packets: u64,
@@ -120,7 +120,7 @@ impl Pace {
         }
         self.packets += 1;
         self.again += u64::from(sequence < self.sent);
-        if sequence == self.sent && (operation == Operation::ReadRequest || operation.is_atomic()) {
+        if sequence == self.sent && operation.has_response() {
             self.answered.push_back(sequence..sequence + count);
             self.most_answered = self.most_answered.max(self.answered.len() as u64);
         }
@@ -175,7 +175,7 @@ impl Pace {
                     (self.has_gap, self.is_recovering) = (true, false);
                 }
             }
-            // The data of a read, or the result of an atomic operation.
+            // The data of a read, the result of an atomic operation, or a response without either.
             None if is_complete => self.advance(sequence + 1, now),
             _ => self.has_gap |= !std::mem::replace(&mut self.is_recovering, true),
         }

@@ -7,7 +7,7 @@ use crate::roce::rc::{ReceiveTerms, SendTerms};
 use crate::roce::wire::{DEFAULT_PKEY, PathMtu, Psn};
 use crate::sim::plan::{Disk, Receives};
 use crate::sim::random::Draw;
-use crate::sim::request::Mix;
+use crate::sim::request::{Mix, ROCE};
 use crate::step::{Budget, Quota};
 
 #[derive(Clone, Copy, Debug)]
@@ -170,7 +170,7 @@ impl SidePlan {
             opens_late: draw.below(8) == 0,
             max_send_wr: draw.one_of(&[1, 2, 3, 8, 16]),
             requests: draw.one_of(&[0, 1, 2, 3, 5, 8, 12]),
-            mix: Mix::new(draw, &longest, unit, RARE),
+            mix: Mix::new(draw, ROCE, &longest, unit, RARE),
             receives: draw.one_of(&[
                 Receives::Early,
                 Receives::Reposted,

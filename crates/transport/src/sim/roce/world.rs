@@ -223,6 +223,14 @@ impl World for At<'_> {
         self.sim.note(access.addr ^ access.len as u64);
     }
 
+    fn stored(&mut self, access: Access, word: [u8; 8]) {
+        say!(self.sim, "side {}: {word:x?} is stored at {access:x?}", self.me);
+        if self.is_checked() {
+            self.sim.checker.stored(self.me, access, word, &self.sim.memories, &self.sim.plan);
+        }
+        self.sim.note(access.addr);
+    }
+
     fn changed(&mut self, access: Access, original: u64, now: u64) {
         say!(self.sim, "side {}: {access:x?} changes from {original} to {now}", self.me);
         if self.is_checked() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Responses to the requests of this side: acknowledgements, data of reads, results of atomic operations,
-//! NAKs (IBTA 9.7.5, 9.7.7, 9.7.8).
+//! NAKs (IBTA 9.7.5, 9.7.7, 9.7.8, A19).
 
 use super::retry::Expired;
 use super::{End, Failed, Requester};
@@ -10,7 +10,7 @@ use crate::roce::link::{Dropped, PacketLink};
 use crate::roce::rc::place;
 use crate::roce::wire::{Aeth, Extension, Nak, Operation, Packet, Psn, Syndrome, rnr_delay_us};
 use crate::sq::Progress;
-use crate::wr::status;
+use crate::wr::{Op, status};
 
 /// Bytes that an atomic operation returns.
 const WORD: usize = 8;
@@ -31,7 +31,7 @@ impl Requester {
             Extension::Aeth(aeth) if operation == Operation::Acknowledge => {
                 self.acknowledged(host, sequence, aeth)
             }
-            Extension::Aeth(_) | Extension::None => self.read_data(host, sequence, packet.payload),
+            Extension::Aeth(_) | Extension::None => self.data(host, sequence, operation, packet.payload),
             Extension::AtomicAck(_, original) => self.atomic_result(host, sequence, original),
             _ => Ok(()),
         }
@@ -76,8 +76,8 @@ impl Requester {
         }
     }
 
-    /// All before this packet are acknowledged. A read or an atomic operation is not: its response would have
-    /// come first, so it is lost.
+    /// All before this packet are acknowledged. A request with a response is not: that would have come first,
+    /// so it is lost.
     fn acknowledge(&mut self, end: u64) -> Result<(), End> {
         while let Some(&front) = self.messages.front() {
             if end <= self.acked {
@@ -118,17 +118,27 @@ impl Requester {
         self.advance(sequence + 1);
     }
 
-    fn read_data(&mut self, host: &mut impl Host, sequence: u64, payload: &[u8]) -> Result<(), End> {
+    /// The response to a read, or to an atomic write, which has no data.
+    fn data(
+        &mut self,
+        host: &mut impl Host,
+        sequence: u64,
+        operation: Operation,
+        payload: &[u8],
+    ) -> Result<(), End> {
         self.acknowledge(sequence)?;
         if self.acked != sequence {
             return self.gap();
         }
         let Some(&front) = self.messages.front() else { return Ok(()) };
-        let Some(entry) = self.sq.entry(front.position).filter(|entry| entry.wr.is_read()) else {
-            return Ok(());
-        };
+        let Some(entry) = self.sq.entry(front.position) else { return Ok(()) };
         let offset = (sequence - front.first) as usize * self.mtu;
-        if payload.len() != (entry.wr.len as usize - offset).min(self.mtu) {
+        let expected = match entry.wr.op {
+            Op::Read => (entry.wr.len as usize - offset).min(self.mtu),
+            Op::AtomicWrite if operation == Operation::ReadOnly => 0,
+            _ => return Ok(()),
+        };
+        if payload.len() != expected {
             return Err(self.fail_oldest(status::BAD_RESP_ERR));
         }
         let parts = entry.wr.local.parts(offset as u32, payload.len(), LOCAL_WRITE);

@@ -41,6 +41,9 @@ impl Responder {
             Extension::Reth(reth) if operation == Operation::ReadRequest => {
                 return self.read(host, terms, packet.bth.psn, &reth);
             }
+            Extension::Reth(reth) if operation == Operation::AtomicWrite => {
+                return self.atomic_write(host, terms, packet.bth.psn, &reth, packet.payload);
+            }
             Extension::Reth(reth) | Extension::RethImm(reth, _) if operation.is_write() => {
                 self.begin_write(host, terms, &reth)?;
             }
@@ -240,10 +243,7 @@ impl Responder {
         let original = host.change(word, &update)?;
         self.acknowledge();
         self.msn = (self.msn + 1) & 0x00ff_ffff;
-        if self.saved.len() >= usize::from(terms.reads) {
-            self.saved.pop_front();
-        }
-        self.saved.push_back((psn, self.msn, original));
+        self.save(terms, psn, Some(original));
         self.replies.push(Reply::Atomic { psn, msn: self.msn, original, repeated: false });
         Ok(1)
     }

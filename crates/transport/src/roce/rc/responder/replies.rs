@@ -40,6 +40,11 @@ impl Reply {
         Self::Read { psn, msn, access, sent: 0, pending, repeated }
     }
 
+    /// The response to a request without data: that of a read of no bytes.
+    pub(super) fn done(psn: Psn, msn: u32, repeated: bool, pending: Option<u64>) -> Self {
+        Self::read(psn, msn, Access { stag: 0, addr: 0, len: 0, rights: 0 }, repeated, pending)
+    }
+
     /// Whether it is a response, or a refusal in its place, to a duplicate or to a new request.
     fn is_answer(&self, to_duplicate: bool) -> bool {
         match *self {

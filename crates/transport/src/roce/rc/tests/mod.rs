@@ -5,6 +5,7 @@ mod faults;
 mod found;
 mod hostile;
 mod pair;
+mod placement;
 mod policies;
 mod refusals;
 mod transfer;
