@@ -195,6 +195,8 @@ pub unsafe fn ibv_query_device_ex(
     unsafe { query_device_slot(context, input, attr, size_of::<ibv_device_attr_ex>()) }
 }
 
+/// IBV_DEVICE_ATOMIC_WRITE of `device_cap_flags_ex`, which the bindings lack.
+const DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
 const DEVICE_MEM_WINDOW: u32 = ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW.0;
 const DEVICE_MEM_WINDOW_TYPE_2B: u32 = ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
 
@@ -233,6 +235,10 @@ fn device_attributes() -> ibv_device_attr_ex {
     orig.max_srq_sge = MAX_SGE as c_int;
     orig.phys_port_cnt = 1;
     transport().complete_device(orig);
+    attr.device_cap_flags_ex = u64::from(orig.device_cap_flags);
+    if transport().has_placement() {
+        attr.device_cap_flags_ex |= DEVICE_ATOMIC_WRITE;
+    }
     attr.phys_port_cnt_ex = 1;
     // IBV_ODP_SUPPORT, IBV_ODP_SUPPORT_IMPLICIT
     attr.odp_caps.general_caps = 0b11;

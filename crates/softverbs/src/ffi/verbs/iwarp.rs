@@ -58,6 +58,10 @@ impl Transport for Iwarp {
         numbered.map(|(index, address)| Gid { index, ip: address.ip, interface: address.interface }).collect()
     }
 
+    fn has_placement(&self) -> bool {
+        false
+    }
+
     fn has_ib_ports(&self) -> bool {
         false
     }

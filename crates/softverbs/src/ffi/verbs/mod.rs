@@ -26,6 +26,7 @@ mod mr;
 mod mw;
 mod open;
 mod pd;
+mod placement;
 mod qp;
 mod qp_ex;
 mod qp_object;

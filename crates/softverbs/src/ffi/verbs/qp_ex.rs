@@ -15,6 +15,7 @@ use rdma_sys::{
 };
 use std::ptr::{addr_of, null_mut};
 
+use super::placement::{Placement, WORD};
 use super::qp_object::QpObject;
 use super::wr_builder::{Builder, Built, Requests};
 use crate::ffi::send_flags::SEND_INLINE;
@@ -72,10 +73,31 @@ operations! {
         |wr| wr.__bindgen_anon_2.bind_mw = Bind { mw, rkey, bind_info: info.read() };
 }
 
+/// The send operations that only a RoCE device has.
+pub(super) const PLACEMENT: u64 = Flags::IBV_QP_EX_WITH_ATOMIC_WRITE.0 as u64;
+
+fn fill_placement(qp: &mut ibv_qp_ex, operations: u64) {
+    if operations & Flags::IBV_QP_EX_WITH_ATOMIC_WRITE.0 as u64 != 0 {
+        qp.wr_atomic_write = Some(atomic_write);
+    }
+}
+
+unsafe extern "C" fn atomic_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, value: *const c_void) {
+    // SAFETY: ibv_wr_post(3) requires that `value` points to 8 readable bytes, which are copied, and that the
+    // program calls this between ibv_wr_start and ibv_wr_complete, so this thread is inside the section.
+    unsafe {
+        let word = value.cast::<[u8; WORD]>().read_unaligned();
+        begin_with(qp, ibv_wr_opcode::IBV_WR_ATOMIC_WRITE, Some(Placement::AtomicWrite(word)), |wr| {
+            wr.wr.rdma = Rdma { remote_addr, rkey };
+        });
+    }
+}
+
 /// Stores the functions of an extended queue pair in its structure: those of the requested send operations,
 /// and those that all have in common.
 pub(super) fn fill(qp: &mut ibv_qp_ex, operations: u64) {
     fill_operations(qp, operations);
+    fill_placement(qp, operations);
     qp.wr_set_sge = Some(set_sge);
     qp.wr_set_sge_list = Some(set_sge_list);
     qp.wr_set_inline_data = Some(set_inline_data);
@@ -168,7 +190,11 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
 unsafe fn post(qp: &crate::qp::Qp, built: &mut [Built]) -> Result<(), Errno> {
     let mut ready = Vec::new();
     ready.try_reserve_exact(built.len()).map_err(|_| libc::ENOMEM)?;
-    for Built { wr, entries, inline } in built {
+    for Built { wr, entries, inline, placement } in built {
+        if let Some(placement) = placement {
+            ready.push(placement.request(wr, qp.signal_all)?);
+            continue;
+        }
         let mut data = ibv_sge { addr: inline.as_ptr() as u64, length: inline.len() as u32, lkey: 0 };
         wr.sg_list = if wr.send_flags & SEND_INLINE != 0 { &raw mut data } else { entries.as_mut_ptr() };
         wr.num_sge = if wr.send_flags & SEND_INLINE != 0 { 1 } else { entries.len() as c_int };
@@ -185,6 +211,21 @@ unsafe fn post(qp: &crate::qp::Qp, built: &mut [Built]) -> Result<(), Errno> {
 ///
 /// As for [`requests`].
 unsafe fn begin(qp: *mut ibv_qp_ex, opcode: ibv_wr_opcode::Type, change: impl FnOnce(&mut ibv_send_wr)) {
+    // SAFETY: the conditions are those of the callee.
+    unsafe { begin_with(qp, opcode, None, change) };
+}
+
+/// As [`begin`], also for requests that ibv_post_send(3) does not have.
+///
+/// # Safety
+///
+/// As for [`requests`].
+unsafe fn begin_with(
+    qp: *mut ibv_qp_ex,
+    opcode: ibv_wr_opcode::Type,
+    placement: Option<Placement>,
+    change: impl FnOnce(&mut ibv_send_wr),
+) {
     // SAFETY: all-zero is a valid ibv_send_wr: it holds only integers and nullable pointers.
     let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
     // SAFETY: the caller guarantees that `qp` has not been destroyed. The program writes these fields on this
@@ -201,7 +242,7 @@ unsafe fn begin(qp: *mut ibv_qp_ex, opcode: ibv_wr_opcode::Type, change: impl Fn
         requests.error = requests.error.or(Some(libc::ENOMEM));
         return;
     }
-    requests.built.push(Built { wr, entries: ArrayVec::new(), inline: ArrayVec::new() });
+    requests.built.push(Built { wr, entries: ArrayVec::new(), inline: ArrayVec::new(), placement });
 }
 
 /// Changes the last work request; an error of `change` becomes the error of the section. EINVAL: there is no

@@ -7,6 +7,7 @@
 use arrayvec::ArrayVec;
 use rdma_sys::{ibv_send_wr, ibv_sge};
 
+use super::placement::Placement;
 use super::section::Section;
 use crate::sys::Errno;
 use transport::limits::{MAX_INLINE, MAX_SGE};
@@ -16,6 +17,8 @@ pub(super) struct Built {
     pub(super) wr: ibv_send_wr,
     pub(super) entries: ArrayVec<ibv_sge, MAX_SGE>,
     pub(super) inline: ArrayVec<u8, MAX_INLINE>,
+    /// For a request that ibv_post_send(3) does not have.
+    pub(super) placement: Option<Placement>,
 }
 
 /// The requests built so far, and the first error of a call, which `ibv_wr_complete` returns.

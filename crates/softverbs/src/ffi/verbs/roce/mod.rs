@@ -94,6 +94,10 @@ impl Transport for Roce {
         })
     }
 
+    fn has_placement(&self) -> bool {
+        true
+    }
+
     fn has_ib_ports(&self) -> bool {
         true
     }
