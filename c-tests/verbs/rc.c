@@ -90,6 +90,16 @@ defaults(struct rc_terms *terms)
 		terms->rnr_timer = 1;
 }
 
+static struct ibv_qp *
+create_extended(struct rc *rc, const struct ibv_qp_init_attr *attr)
+{
+	struct ibv_qp_init_attr_ex extended = {.send_cq = attr->send_cq, .recv_cq = attr->recv_cq, .srq = attr->srq, .cap = attr->cap,
+		.qp_type = attr->qp_type, .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .pd = rc->pd,
+		.send_ops_flags = rc->terms.operations};
+
+	return ibv_create_qp_ex(rc->device, &extended);
+}
+
 void
 open_rc(struct rc *rc, struct side *side, struct rc_terms terms)
 {
@@ -116,7 +126,7 @@ open_rc(struct rc *rc, struct side *side, struct rc_terms terms)
 	attr.recv_cq = rc->recv_cq;
 	attr.srq = rc->srq;
 	for (int i = 0; i < terms.qps; i++) {
-		rc->qps[i] = ibv_create_qp(rc->pd, &attr);
+		rc->qps[i] = terms.operations == 0 ? ibv_create_qp(rc->pd, &attr) : create_extended(rc, &attr);
 		MADE(rc->qps[i]);
 	}
 }

@@ -25,6 +25,7 @@ struct rc_terms {
 	uint8_t rnr_retries; /* 7 */
 	uint8_t rnr_timer; /* 1: 10 us */
 	bool shared; /* one receive queue for all */
+	uint64_t operations; /* send_ops_flags: extended queue pairs for these operations */
 };
 
 /* One side of one or several connections. */
