@@ -14,13 +14,12 @@ use std::time::Duration;
 
 use super::addr;
 use super::id::{Channel, Id, Protocol};
-use super::phase::{Disconnect, Phase};
+use super::phase::{Disconnect, EventKind, Phase};
 use super::protocol::{Attempt, Params, Request};
 use super::{iwarp, roce};
 use crate::config;
 use crate::qp::{ConnObserver, Qp};
 use crate::sys::Errno;
-use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED;
 use transport::roce::cm::Terms;
 use transport::roce::wire::cm::PortSpace;
 
@@ -249,7 +248,7 @@ impl Id {
         }
         self.protocol().establish()?;
         // The call reports it, not an event.
-        self.state().phase.report(RDMA_CM_EVENT_ESTABLISHED);
+        self.state().phase.report(EventKind::Established);
         Ok(())
     }
 

@@ -2,8 +2,12 @@
 //! The connection management event, as an event channel queues it. [`crate::rdma`] turns it into an
 //! `rdma_cm_event`.
 
-use rdma_sys::rdma_cm_event_type;
+use rdma_sys::rdma_cm_event_type::{
+    self, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
+    RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
+};
 
+use super::phase::EventKind;
 use super::protocol::Unfetched;
 
 /// A queued event; its fields are those of `rdma_cm_event`.
@@ -47,4 +51,20 @@ impl Event {
             reason: None,
         }
     }
+}
+
+/// The number of an event that changes the phase of an identifier.
+pub(super) fn number(kind: EventKind) -> rdma_cm_event_type::Type {
+    match kind {
+        EventKind::Established => RDMA_CM_EVENT_ESTABLISHED,
+        EventKind::Rejected => RDMA_CM_EVENT_REJECTED,
+        EventKind::Unreachable => RDMA_CM_EVENT_UNREACHABLE,
+        EventKind::ConnectError => RDMA_CM_EVENT_CONNECT_ERROR,
+        EventKind::Disconnected => RDMA_CM_EVENT_DISCONNECTED,
+    }
+}
+
+/// The event with this number, if it changes the phase of an identifier.
+pub(super) fn kind(of: rdma_cm_event_type::Type) -> Option<EventKind> {
+    EventKind::ALL.into_iter().find(|kind| number(*kind) == of)
 }

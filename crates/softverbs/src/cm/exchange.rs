@@ -9,17 +9,15 @@
 //! the latest. A responder never replies to a malformed request.
 #![forbid(unsafe_code)]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rdma_sys::rdma_cm_event_type::{
-    self, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
-};
 use transport::iwarp::wire::mpa::{self, Decoded, Frame, Kind};
 use transport::iwarp::wire::rdmap::TermCode;
 
 use super::negotiate::{self, Agreed, Offer, Refusal};
-use crate::sys::Errno;
+use super::phase::EventKind;
 use transport::limits::MAX_READS;
+use transport::units::{Errno, Micros};
 
 /// The number of retries of a refused TCP connection, and the milliseconds before the first one; each wait is
 /// twice the previous one.
@@ -32,7 +30,7 @@ pub(super) enum Stage {
     /// The TCP connection is being established.
     Connecting,
     /// The TCP connection was refused; the next attempt is due at this time.
-    Refused(Instant),
+    Refused(Micros),
     /// The MPA Request has been sent.
     AwaitingReply,
     /// A fault injection rule makes the attempt fail; nothing was sent.
@@ -42,7 +40,7 @@ pub(super) enum Stage {
 /// Why an attempt failed, as its event reports it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Failure {
-    pub event: rdma_cm_event_type::Type,
+    pub event: EventKind,
     /// A negative errno.
     pub status: i32,
     /// From the MPA Reply of the peer.
@@ -56,11 +54,11 @@ pub(super) struct Failure {
 impl From<Errno> for Failure {
     fn from(errno: Errno) -> Self {
         let event = match errno {
-            libc::ECONNREFUSED | libc::ECONNRESET | libc::EPIPE => RDMA_CM_EVENT_REJECTED,
+            libc::ECONNREFUSED | libc::ECONNRESET | libc::EPIPE => EventKind::Rejected,
             libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EHOSTDOWN => {
-                RDMA_CM_EVENT_UNREACHABLE
+                EventKind::Unreachable
             }
-            _ => RDMA_CM_EVENT_CONNECT_ERROR,
+            _ => EventKind::ConnectError,
         };
         Self { event, status: -errno, private_data: Vec::new(), wrong: None, terminate: None }
     }
@@ -68,7 +66,7 @@ impl From<Errno> for Failure {
 
 impl Failure {
     fn protocol(wrong: String) -> Self {
-        Self { event: RDMA_CM_EVENT_CONNECT_ERROR, wrong: Some(wrong), ..Self::from(libc::EPROTO) }
+        Self { event: EventKind::ConnectError, wrong: Some(wrong), ..Self::from(libc::EPROTO) }
     }
 }
 
@@ -99,7 +97,7 @@ pub(super) enum Next {
 pub(super) struct Initiator {
     stage: Stage,
     offer: Offer,
-    deadline: Instant,
+    deadline: Micros,
     received: Vec<u8>,
     /// How many times the TCP connection was refused.
     refusals: u32,
@@ -107,8 +105,14 @@ pub(super) struct Initiator {
 
 impl Initiator {
     /// An initiator whose TCP connection must be established within `timeout`.
-    pub(super) fn new(offer: Offer, now: Instant, timeout: Duration) -> Self {
-        Self { stage: Stage::Connecting, offer, deadline: now + timeout, received: Vec::new(), refusals: 0 }
+    pub(super) fn new(offer: Offer, now: Micros, timeout: Duration) -> Self {
+        Self {
+            stage: Stage::Connecting,
+            offer,
+            deadline: after(now, timeout),
+            received: Vec::new(),
+            refusals: 0,
+        }
     }
 
     /// Makes the attempt fail with an injected fault.
@@ -122,22 +126,22 @@ impl Initiator {
     }
 
     /// The MPA Request has been sent; the reply must arrive within `timeout`.
-    pub(super) fn sent(&mut self, now: Instant, timeout: Duration) {
+    pub(super) fn sent(&mut self, now: Micros, timeout: Duration) {
         self.stage = Stage::AwaitingReply;
-        self.deadline = now + timeout;
+        self.deadline = after(now, timeout);
     }
 
     /// A system call failed. A refused TCP connection is retried [`REFUSALS`] times: some programs, perftest
     /// for example, close a listener and open the next one on the same port while the peer already connects.
     /// On an adapter a connect request takes long enough for that.
-    pub(super) fn failed(&mut self, errno: Errno, now: Instant) -> Next {
+    pub(super) fn failed(&mut self, errno: Errno, now: Micros) -> Next {
         let is_connecting = matches!(self.stage, Stage::Connecting | Stage::Refused(_));
         if errno != libc::ECONNREFUSED || !is_connecting || self.refusals == REFUSALS {
             return Next::Failed(errno.into());
         }
         let wait = Duration::from_millis(REFUSED_MS << self.refusals);
         self.refusals += 1;
-        self.stage = Stage::Refused(now + wait);
+        self.stage = Stage::Refused(after(now, wait));
         Next::TryAgain(wait)
     }
 
@@ -168,7 +172,7 @@ impl Initiator {
     }
 
     /// A timer has expired.
-    pub(super) fn expired(&mut self, now: Instant) -> Next {
+    pub(super) fn expired(&mut self, now: Micros) -> Next {
         match self.stage {
             _ if self.deadline <= now => Next::Failed(libc::ETIMEDOUT.into()),
             Stage::Refused(at) if at <= now => {
@@ -178,6 +182,10 @@ impl Initiator {
             _ => Next::Wait,
         }
     }
+}
+
+fn after(now: Micros, wait: Duration) -> Micros {
+    now.saturating_add(Micros::try_from(wait.as_micros()).unwrap_or(Micros::MAX))
 }
 
 /// The failure that a refusal leads to, with a Terminate message if there is a code for the reason.

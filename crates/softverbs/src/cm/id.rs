@@ -11,17 +11,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::event::Event;
+use super::event::{self, Event};
 use super::options::Options;
-use super::phase::{Held, Phase};
+use super::phase::{EventKind, Held, Phase};
 use super::protocol::{Attempt, Refused, Request};
 use crate::channel::EventQueue;
 use crate::lock;
 use crate::qp::{ConnObserver, Qp};
 use crate::sys::Errno;
-use rdma_sys::rdma_cm_event_type::{
-    RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_ESTABLISHED,
-};
+use rdma_sys::rdma_cm_event_type::{RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_ESTABLISHED};
 use transport::roce::cm::Terms;
 
 /// An event channel.
@@ -163,10 +161,11 @@ impl Id {
     pub(crate) fn raise(&self, mut event: Event) {
         event.id = self.handle.load(Ordering::Acquire);
         let mut state = self.state();
-        let kinds = state.phase.report(event.kind);
+        let Some(kind) = event::kind(event.kind) else { return };
+        let kinds = state.phase.report(kind);
         let Some(channel) = &state.channel else { return };
         let mut event = Some(event);
-        for &kind in kinds {
+        for kind in kinds.iter().copied().map(event::number) {
             if let Some(qp) = &state.qp {
                 qp.instruments.event(kind);
             }
@@ -240,8 +239,8 @@ impl ConnObserver for Id {
         let due = self.state().phase.ended();
         let Some(kind) = due else { return };
         // Only a connection that was never established has failed; the end of an established one is no error.
-        let status = if kind == RDMA_CM_EVENT_CONNECT_ERROR { -libc::ECONNRESET } else { 0 };
-        self.raise(Event::new(0, kind, status));
+        let status = if kind == EventKind::ConnectError { -libc::ECONNRESET } else { 0 };
+        self.raise(Event::new(0, event::number(kind), status));
     }
 }
 
@@ -254,7 +253,7 @@ pub(crate) fn is_connect_request(event: &Event) -> bool {
 mod tests {
     use super::*;
     use crate::cm::iwarp::Local;
-    use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_DISCONNECTED;
+    use rdma_sys::rdma_cm_event_type::{RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED};
 
     /// The events of an accepted connection that ends and is then established.
     fn events(awaits: bool) -> Vec<u32> {

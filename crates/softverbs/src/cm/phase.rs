@@ -14,12 +14,22 @@
 //! outcome and one end, and nothing after it was destroyed.
 #![forbid(unsafe_code)]
 
-use rdma_sys::rdma_cm_event_type::{
-    RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
-    RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE, Type as Kind,
-};
+use transport::units::Errno;
 
-use crate::sys::Errno;
+/// An event that changes the phase: the outcome of an attempt or a request, or the end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum EventKind {
+    Established,
+    Rejected,
+    Unreachable,
+    ConnectError,
+    Disconnected,
+}
+
+impl EventKind {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Established, Self::Rejected, Self::Unreachable, Self::ConnectError, Self::Disconnected];
+}
 
 /// The types of what an identifier holds in a phase: listener, attempt and request, or placeholders in a
 /// test.
@@ -134,48 +144,45 @@ impl<H: Held> Phase<H> {
 
     /// An event of this kind is due. Returns the kinds to queue, in this order; none if the end has been
     /// reported or the identifier is being destroyed.
-    pub(super) fn report(&mut self, kind: Kind) -> &'static [Kind] {
-        const ESTABLISHED: &[Kind] = &[RDMA_CM_EVENT_ESTABLISHED];
-        const BOTH: &[Kind] = &[RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_DISCONNECTED];
+    pub(super) fn report(&mut self, kind: EventKind) -> &'static [EventKind] {
+        const ESTABLISHED: &[EventKind] = &[EventKind::Established];
+        const BOTH: &[EventKind] = &[EventKind::Established, EventKind::Disconnected];
         match (kind, &self) {
-            (RDMA_CM_EVENT_ESTABLISHED, Self::Connecting(_) | Self::Accepting { .. }) => {
+            (EventKind::Established, Self::Connecting(_) | Self::Accepting { .. }) => {
                 *self = Self::Connected;
                 ESTABLISHED
             }
-            (RDMA_CM_EVENT_ESTABLISHED, Self::BrokenEarly) => {
+            (EventKind::Established, Self::BrokenEarly) => {
                 *self = Self::Ended;
                 BOTH
             }
-            (RDMA_CM_EVENT_DISCONNECTED, Self::Connected) => {
+            (EventKind::Disconnected, Self::Connected) => {
                 *self = Self::Ended;
-                &[RDMA_CM_EVENT_DISCONNECTED]
+                &[EventKind::Disconnected]
             }
             // The queue pair did not take the connection, or the connection ended before the RTR.
-            (
-                RDMA_CM_EVENT_CONNECT_ERROR,
-                Self::Connecting(_) | Self::Accepting { .. } | Self::BrokenEarly,
-            ) => {
+            (EventKind::ConnectError, Self::Connecting(_) | Self::Accepting { .. } | Self::BrokenEarly) => {
                 *self = Self::Ended;
-                &[RDMA_CM_EVENT_CONNECT_ERROR]
+                &[EventKind::ConnectError]
             }
             // Over RoCE the peer may also withdraw its request, or not confirm the reply.
-            (RDMA_CM_EVENT_REJECTED, Self::Connecting(_) | Self::Requested(_) | Self::Accepting { .. }) => {
+            (EventKind::Rejected, Self::Connecting(_) | Self::Requested(_) | Self::Accepting { .. }) => {
                 *self = Self::Ended;
-                &[RDMA_CM_EVENT_REJECTED]
+                &[EventKind::Rejected]
             }
-            (RDMA_CM_EVENT_UNREACHABLE, Self::Connecting(_) | Self::Accepting { .. }) => {
+            (EventKind::Unreachable, Self::Connecting(_) | Self::Accepting { .. }) => {
                 *self = Self::Ended;
-                &[RDMA_CM_EVENT_UNREACHABLE]
+                &[EventKind::Unreachable]
             }
             _ => &[],
         }
     }
 
     /// The connection has ended. Returns the event that is now due.
-    pub(super) fn ended(&mut self) -> Option<Kind> {
+    pub(super) fn ended(&mut self) -> Option<EventKind> {
         match self {
-            Self::Connected => Some(RDMA_CM_EVENT_DISCONNECTED),
-            Self::Accepting { awaits: true } => Some(RDMA_CM_EVENT_CONNECT_ERROR),
+            Self::Connected => Some(EventKind::Disconnected),
+            Self::Accepting { awaits: true } => Some(EventKind::ConnectError),
             Self::Connecting(_) | Self::Accepting { awaits: false } => {
                 *self = Self::BrokenEarly;
                 None
@@ -312,7 +319,7 @@ mod tests {
             reported
         };
         assert_eq!(
-            reported(RDMA_CM_EVENT_ESTABLISHED),
+            reported(EventKind::Established),
             [
                 ("connecting", "connected", 1),
                 ("awaiting", "connected", 1),
@@ -320,12 +327,12 @@ mod tests {
                 ("broken early", "ended", 2)
             ]
         );
-        assert_eq!(reported(RDMA_CM_EVENT_DISCONNECTED), [("connected", "ended", 1)]);
+        assert_eq!(reported(EventKind::Disconnected), [("connected", "ended", 1)]);
         let before = |kind| reported(kind).into_iter().map(|(before, ..)| before).collect::<Vec<_>>();
-        assert_eq!(before(RDMA_CM_EVENT_REJECTED), ["connecting", "requested", "awaiting", "accepting"]);
-        assert_eq!(before(RDMA_CM_EVENT_UNREACHABLE), ["connecting", "awaiting", "accepting"]);
+        assert_eq!(before(EventKind::Rejected), ["connecting", "requested", "awaiting", "accepting"]);
+        assert_eq!(before(EventKind::Unreachable), ["connecting", "awaiting", "accepting"]);
         let failed: Vec<_> =
-            reported(RDMA_CM_EVENT_CONNECT_ERROR).into_iter().map(|(before, ..)| before).collect();
+            reported(EventKind::ConnectError).into_iter().map(|(before, ..)| before).collect();
         assert_eq!(failed, ["connecting", "awaiting", "accepting", "broken early"]);
     }
 
@@ -333,7 +340,7 @@ mod tests {
     fn the_outcome_may_be_reported_before_the_attempt_is_stored() {
         let mut phase = Named::Idle;
         phase.connect().unwrap();
-        phase.report(RDMA_CM_EVENT_REJECTED);
+        phase.report(EventKind::Rejected);
         phase.started("attempt");
         assert_eq!(name(&phase), "ended");
         let mut phase = Named::Idle;
@@ -351,7 +358,7 @@ mod tests {
         for mut phase in all() {
             phase.destroy();
             assert!(!phase.may_report() && phase.ended().is_none());
-            for kind in 0..20 {
+            for kind in EventKind::ALL {
                 assert_eq!(phase.report(kind), &[]);
             }
         }

@@ -10,21 +10,20 @@
 //! without faults and impatient programs both sides are established.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rdma_sys::rdma_cm_event_type::{
-    RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
-    RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE, Type as Kind,
-};
 use transport::iwarp::wire::mpa::{self, Frame};
 
 use super::exchange::{Initiator, Next, Responder};
 use super::negotiate::{self, Offer};
-use super::phase::{Held, Phase};
+use super::phase::{EventKind, Held, Phase};
+use transport::units::Micros;
 
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-const REPLY_TIMEOUT: Duration = Duration::from_millis(800);
-const REQUEST_TIMEOUT: Duration = Duration::from_millis(700);
+const MS: Micros = 1_000;
+const S: Micros = 1_000 * MS;
+const CONNECT_TIMEOUT_US: Micros = 500 * MS;
+const REPLY_TIMEOUT_US: Micros = 800 * MS;
+const REQUEST_TIMEOUT_US: Micros = 700 * MS;
 const OFFER: Offer = Offer { ird: 8, ord: 8, crc: false };
 /// Stands for the first FPDU of the initiator.
 const FPDU: u8 = 0xfd;
@@ -40,7 +39,7 @@ impl Held for Placeholders {
 /// An identifier, and the events that its program has seen.
 struct Manager {
     phase: Phase<Placeholders>,
-    events: Vec<Kind>,
+    events: Vec<EventKind>,
     is_destroyed: bool,
 }
 
@@ -49,7 +48,7 @@ impl Manager {
         Self { phase, events: Vec::new(), is_destroyed: false }
     }
 
-    fn report(&mut self, kind: Kind) {
+    fn report(&mut self, kind: EventKind) {
         let kinds = self.phase.report(kind);
         assert!(!self.is_destroyed || kinds.is_empty(), "an event after the end of the identifier");
         self.events.extend(kinds);
@@ -62,7 +61,7 @@ impl Manager {
         }
     }
 
-    fn saw(&self, kind: Kind) -> bool {
+    fn saw(&self, kind: EventKind) -> bool {
         self.events.contains(&kind)
     }
 
@@ -73,11 +72,9 @@ impl Manager {
 
     /// At most one outcome, then at most one end, and an end only after ESTABLISHED.
     fn check(&self) {
-        let failures = [RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE, RDMA_CM_EVENT_CONNECT_ERROR];
+        let failures = [EventKind::Rejected, EventKind::Unreachable, EventKind::ConnectError];
         let legal = match self.events[..] {
-            [] | [RDMA_CM_EVENT_ESTABLISHED] | [RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_DISCONNECTED] => {
-                true
-            }
+            [] | [EventKind::Established] | [EventKind::Established, EventKind::Disconnected] => true,
             [kind] => failures.contains(&kind),
             _ => false,
         };
@@ -97,9 +94,9 @@ struct Pipe {
 struct Faults {
     refusals: u32,
     /// From this time on the link loses everything.
-    lost_at: Option<Instant>,
+    lost_at: Option<Micros>,
     /// The link is reset at this time.
-    reset_at: Option<Instant>,
+    reset_at: Option<Micros>,
     /// The programs may reject, disconnect or destroy.
     impatient: bool,
     /// Everything takes so long that timeouts may expire.
@@ -108,17 +105,16 @@ struct Faults {
 
 struct World {
     random: fastrand::Rng,
-    now: Instant,
-    start: Instant,
+    now: Micros,
     faults: Faults,
     initiator: Manager,
     exchange: Option<Initiator>,
-    try_at: Option<Instant>,
-    timer_at: Option<Instant>,
+    try_at: Option<Micros>,
+    timer_at: Option<Micros>,
     /// The initiator's queue pair has the socket.
     is_open: bool,
     target: Option<Manager>,
-    responder: Option<(Responder, Instant)>,
+    responder: Option<(Responder, Micros)>,
     /// The connect request that the target's program has not fetched.
     unfetched: Option<Frame>,
     target_is_open: bool,
@@ -131,10 +127,7 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
-        let now = Instant::now();
-        let later = |random: &mut fastrand::Rng| {
-            (random.u8(..4) == 0).then(|| now + Duration::from_millis(random.u64(..1_500)))
-        };
+        let later = |random: &mut fastrand::Rng| (random.u8(..4) == 0).then(|| random.u64(..1_500) * MS);
         let faults = Faults {
             refusals: if random.u8(..4) == 0 { random.u32(1..9) } else { 0 },
             lost_at: later(&mut random),
@@ -147,13 +140,12 @@ impl World {
         initiator.phase.started(());
         Self {
             random,
-            now,
-            start: now,
+            now: 0,
             faults,
             initiator,
-            exchange: Some(Initiator::new(OFFER, now, CONNECT_TIMEOUT)),
-            try_at: Some(now),
-            timer_at: Some(now + CONNECT_TIMEOUT),
+            exchange: Some(Initiator::new(OFFER, 0, Duration::from_micros(CONNECT_TIMEOUT_US))),
+            try_at: Some(0),
+            timer_at: Some(CONNECT_TIMEOUT_US),
             is_open: false,
             target: None,
             responder: None,
@@ -182,7 +174,7 @@ impl World {
     fn proceed(&mut self, next: Next) {
         match next {
             Next::Wait => {}
-            Next::TryAgain(after) => self.try_at = Some(self.now + after),
+            Next::TryAgain(after) => self.try_at = Some(self.now + after.as_micros() as Micros),
             // The library calls connect(2) immediately.
             Next::TryNow => self.connect(),
             Next::Established(accepted) => {
@@ -199,7 +191,7 @@ impl World {
                     self.is_open = false;
                     self.initiator.ended();
                 }
-                self.initiator.report(RDMA_CM_EVENT_ESTABLISHED);
+                self.initiator.report(EventKind::Established);
                 if breaks {
                     self.reset();
                 }
@@ -228,9 +220,9 @@ impl World {
         let mut request = Vec::new();
         mpa::encode(&negotiate::request(OFFER), b"private", &mut request).unwrap();
         self.forth.bytes.extend(request);
-        exchange.sent(self.now, REPLY_TIMEOUT);
-        self.timer_at = Some(self.now + REPLY_TIMEOUT);
-        self.responder = Some((Responder::default(), self.now + REQUEST_TIMEOUT));
+        exchange.sent(self.now, Duration::from_micros(REPLY_TIMEOUT_US));
+        self.timer_at = Some(self.now + REPLY_TIMEOUT_US);
+        self.responder = Some((Responder::default(), self.now + REQUEST_TIMEOUT_US));
     }
 
     fn initiator_receives(&mut self) {
@@ -265,7 +257,7 @@ impl World {
                 self.back.is_closed = true;
             } else {
                 assert_eq!(bytes, [FPDU], "nothing else was sent");
-                target.report(RDMA_CM_EVENT_ESTABLISHED);
+                target.report(EventKind::Established);
             }
         } else if bytes.is_empty() && self.unfetched.take().is_some() {
             self.close_at_target();
@@ -374,7 +366,7 @@ impl World {
             self.reset();
         }
         // The keepalive of an open connection detects that the link is lost.
-        if self.is_lost() && self.now > self.start + Duration::from_secs(4) {
+        if self.is_lost() && self.now > 4 * S {
             self.reset_by_keepalive();
         }
     }
@@ -389,12 +381,12 @@ impl World {
     }
 
     fn step(&mut self) {
-        let longest = match self.now - self.start {
-            late if late > Duration::from_secs(3) => 200_000,
+        let longest = match self.now {
+            late if late > 3 * S => 200_000,
             _ if self.faults.slow => 50_000,
             _ => 4_000,
         };
-        self.now += Duration::from_micros(self.random.u64(1..longest));
+        self.now += self.random.u64(1..longest);
         self.expire();
         match self.random.u8(..8) {
             0 | 1 if !self.is_lost() => self.initiator_receives(),
@@ -411,22 +403,22 @@ impl World {
 
     fn check(&self) {
         self.initiator.check();
-        if self.initiator.saw(RDMA_CM_EVENT_ESTABLISHED) {
+        if self.initiator.saw(EventKind::Established) {
             assert!(self.accepted, "established, but the target has not accepted");
         }
         let Some(target) = &self.target else { return };
         target.check();
-        assert!(!target.saw(RDMA_CM_EVENT_REJECTED) && !target.saw(RDMA_CM_EVENT_UNREACHABLE));
-        if target.saw(RDMA_CM_EVENT_ESTABLISHED) {
+        assert!(!target.saw(EventKind::Rejected) && !target.saw(EventKind::Unreachable));
+        if target.saw(EventKind::Established) {
             assert!(
-                self.initiator.saw(RDMA_CM_EVENT_ESTABLISHED),
+                self.initiator.saw(EventKind::Established),
                 "established at the target, but not at the initiator"
             );
         }
     }
 
     fn run(mut self) -> Outcome {
-        while self.now < self.start + Duration::from_secs(6) {
+        while self.now < 6 * S {
             self.step();
         }
         let initiator = &self.initiator;
@@ -441,9 +433,9 @@ impl World {
             assert!(self.target_is_open || !target.phase.may_report());
         }
         Outcome {
-            established: initiator.saw(RDMA_CM_EVENT_ESTABLISHED),
-            both: self.target.as_ref().is_some_and(|target| target.saw(RDMA_CM_EVENT_ESTABLISHED)),
-            failed: initiator.events.first().copied().filter(|kind| *kind != RDMA_CM_EVENT_ESTABLISHED),
+            established: initiator.saw(EventKind::Established),
+            both: self.target.as_ref().is_some_and(|target| target.saw(EventKind::Established)),
+            failed: initiator.events.first().copied().filter(|kind| *kind != EventKind::Established),
         }
     }
 }
@@ -451,7 +443,7 @@ impl World {
 struct Outcome {
     established: bool,
     both: bool,
-    failed: Option<Kind>,
+    failed: Option<EventKind>,
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -461,7 +453,7 @@ fn number(name: &str) -> Option<u64> {
 #[test]
 fn two_managers_agree_over_a_lossy_link() {
     let schedules = number("SIM_SCHEDULES").unwrap_or(1_000).min(100_000);
-    let mut seen = std::collections::BTreeMap::<Option<Kind>, u64>::new();
+    let mut seen = std::collections::BTreeMap::<Option<EventKind>, u64>::new();
     for seed in 0..schedules {
         let world = World::new(seed);
         let is_calm = world.faults.lost_at.is_none()
@@ -480,7 +472,7 @@ fn two_managers_agree_over_a_lossy_link() {
         }
     }
     // A simulation without failures proves nothing.
-    for kind in [None, Some(RDMA_CM_EVENT_REJECTED), Some(RDMA_CM_EVENT_UNREACHABLE)] {
+    for kind in [None, Some(EventKind::Rejected), Some(EventKind::Unreachable)] {
         assert!(seen.get(&kind).is_some_and(|n| *n > schedules / 50), "{kind:?}: {seen:?}");
     }
 }

@@ -164,7 +164,8 @@ pub(crate) struct Qp {
     ack_timeout: AtomicU8,
 }
 
-fn now() -> Micros {
+/// The time since the first call.
+pub(crate) fn now() -> Micros {
     static START: OnceBox<Instant> = OnceBox::new();
     START.get_or_init(|| Box::new(Instant::now())).elapsed().as_micros() as Micros
 }

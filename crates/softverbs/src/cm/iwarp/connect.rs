@@ -13,18 +13,18 @@
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::offers::Offered;
 use crate::cm::addr;
-use crate::cm::event::Event;
+use crate::cm::event::{self, Event};
 use crate::cm::exchange::{Accepted, Failure, Initiator, Next, Stage};
 use crate::cm::id::{Connecting, Id};
 use crate::cm::negotiate::Offer;
 use crate::progress::engine::Engine;
 use crate::progress::source::Source;
 use crate::progress::timers::Timer;
-use crate::qp::{ConnObserver, Qp, Stream};
+use crate::qp::{ConnObserver, Qp, Stream, now};
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
 use crate::{config, lock};
@@ -105,7 +105,7 @@ impl Outgoing {
         handshake: Handshake,
         errno: Errno,
     ) -> Result<Arc<Self>, Errno> {
-        let exchange = Initiator::new(handshake.offer, Instant::now(), handshake.timeout).with_fault();
+        let exchange = Initiator::new(handshake.offer, now(), handshake.timeout).with_fault();
         let outgoing = Self::new(id, socket, handshake, exchange)?;
         outgoing.engine.kick(Arc::new(ImmediateFailure { outgoing: outgoing.clone(), errno }));
         Ok(outgoing)
@@ -120,7 +120,7 @@ impl Outgoing {
         handshake: Handshake,
     ) -> Result<Arc<Self>, Errno> {
         let (fd, timeout) = (socket.as_raw_fd(), handshake.timeout);
-        let exchange = Initiator::new(handshake.offer, Instant::now(), timeout);
+        let exchange = Initiator::new(handshake.offer, now(), timeout);
         let outgoing = Self::new(id, socket, handshake, exchange)?;
         let engine = &outgoing.engine;
         let source: Arc<dyn Source> = outgoing.clone();
@@ -154,7 +154,7 @@ impl Outgoing {
         // After the request, which the responder is waiting for.
         super::socket::limit_intervals(&state.socket);
         let limit = config::get().reply_timeout;
-        state.exchange.sent(Instant::now(), limit);
+        state.exchange.sent(now(), limit);
         let source: Arc<dyn Source> = self.clone();
         state.timer = Some(self.engine.schedule(limit, &source));
         Ok(())
@@ -180,7 +180,7 @@ impl Outgoing {
             let _ = sys::send(&state.socket, &terminate_fpdu(&Terminate::new(code), crc));
         }
         let Some(id) = self.id.upgrade() else { return };
-        let mut event = Event::new(0, kind, status);
+        let mut event = Event::new(0, event::number(kind), status);
         event.private_data = private_data;
         event.reason = Some(self.report(state.exchange.stage(), -status, wrong));
         id.raise(event);
@@ -228,7 +228,7 @@ impl Outgoing {
     /// Passes the error of a system call to the exchange.
     fn failed(self: &Arc<Self>, errno: Errno) {
         let next = match &mut *lock(&self.state) {
-            Some(state) => state.exchange.failed(errno, Instant::now()),
+            Some(state) => state.exchange.failed(errno, now()),
             None => return,
         };
         self.proceed(next);
@@ -281,13 +281,13 @@ impl Outgoing {
             let sent = connected.and_then(|()| self.send_request(state));
             let fd = state.socket.as_raw_fd();
             let watched = sent.and_then(|()| self.engine.watch(self.token, fd, READ));
-            return watched.map_or_else(|e| state.exchange.failed(e, Instant::now()), |()| Next::Wait);
+            return watched.map_or_else(|e| state.exchange.failed(e, now()), |()| Next::Wait);
         }
         let mut chunk = [0; MAX_FRAME_LEN];
         match sys::recv(&state.socket, &mut chunk) {
             Ok(n) => state.exchange.received(&chunk[..n]),
             Err(libc::EAGAIN) => Next::Wait,
-            Err(e) => state.exchange.failed(e, Instant::now()),
+            Err(e) => state.exchange.failed(e, now()),
         }
     }
 
@@ -339,7 +339,7 @@ impl Source for Outgoing {
 
     fn timeout(self: Arc<Self>) {
         let next = match &mut *lock(&self.state) {
-            Some(state) => state.exchange.expired(Instant::now()),
+            Some(state) => state.exchange.expired(now()),
             None => return,
         };
         self.proceed(next);
