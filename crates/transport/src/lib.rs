@@ -15,7 +15,8 @@
 //! sq, rq    the send queue and the receive queue of a queue pair
 //! limits    bounds on what a program or a hostile peer may request
 //! policy    heuristics, which affect performance only
-//! iwarp     RDMA over TCP: wire formats, and the connection
+//! cm        the phases of an identifier of rdma_cm
+//! iwarp     RDMA over TCP: wire formats, the connection, and connection management
 //! testing   memory, queues and links of tests, if compiled for them
 //! roce      RDMA over UDP: wire formats, a reliable connection, and connection management
 //! ```
@@ -23,6 +24,7 @@
 
 pub mod access;
 mod bytes;
+pub mod cm;
 pub mod host;
 pub mod iwarp;
 pub mod limits;

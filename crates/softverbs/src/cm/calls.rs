@@ -3,7 +3,7 @@
 //! and the options.
 //!
 //! Each C function in [`crate::rdma`] converts its arguments and calls one function of this file.
-//! [`super::phase`] decides in which phase a call is permitted. No call holds the identifier's lock while it
+//! [`transport::cm`] decides in which phase a call is permitted. No call holds the identifier's lock while it
 //! calls a queue pair or waits; after the lock was released, another thread may have changed the phase, so
 //! each call takes what it needs out of the state in one step.
 #![forbid(unsafe_code)]
@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use super::addr;
 use super::id::{Channel, Id, Protocol};
-use super::phase::{Disconnect, EventKind, Phase};
 use super::protocol::{Attempt, Params, Request};
 use super::{iwarp, roce};
 use crate::config;
 use crate::qp::{ConnObserver, Qp};
 use crate::sys::Errno;
+use transport::cm::{Disconnect, EventKind, Phase};
 use transport::roce::cm::Terms;
 use transport::roce::wire::cm::PortSpace;
 

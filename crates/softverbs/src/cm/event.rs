@@ -6,8 +6,8 @@ use rdma_sys::rdma_cm_event_type::{
     self, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
     RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
 };
+use transport::cm::EventKind;
 
-use super::phase::EventKind;
 use super::protocol::Unfetched;
 
 /// A queued event; its fields are those of `rdma_cm_event`.

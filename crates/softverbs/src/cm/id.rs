@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use super::event::{self, Event};
 use super::options::Options;
-use super::phase::{EventKind, Held, Phase};
 use super::protocol::{Attempt, Refused, Request};
 use crate::channel::EventQueue;
 use crate::lock;
 use crate::qp::{ConnObserver, Qp};
 use crate::sys::Errno;
 use rdma_sys::rdma_cm_event_type::{RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_ESTABLISHED};
+use transport::cm::{EventKind, Held, Phase};
 use transport::roce::cm::Terms;
 
 /// An event channel.

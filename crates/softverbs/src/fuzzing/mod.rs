@@ -7,13 +7,12 @@
 //! tests and with `--cfg fuzzing`.
 #![forbid(unsafe_code)]
 
-mod handshake;
 mod memory;
 #[cfg(test)]
 mod tests;
 
 use transport::testing::connection::input::Input;
-use transport::testing::connection::{Start, run};
+use transport::testing::connection::{Start, handshake, run};
 
 /// One connection, from its handshake to its end.
 #[allow(unreachable_pub, reason = "fuzz targets call it, with cfg(fuzzing)")]

@@ -19,10 +19,8 @@ use super::pending::{Admission, Pending};
 use super::request::{PendingConnection, State, Unfetched};
 use super::send_reply;
 use crate::cm::event::Event;
-use crate::cm::exchange::Responder;
 use crate::cm::id::Id;
 use crate::cm::limited_log::LimitedLog;
-use crate::cm::negotiate;
 use crate::instrument;
 use crate::limits::REQUEST_TIMEOUT_S;
 use crate::lock;
@@ -31,6 +29,8 @@ use crate::progress::source::Source;
 use crate::socket::Socket;
 use crate::sys;
 use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
+use transport::iwarp::cm::exchange::Responder;
+use transport::iwarp::cm::negotiate;
 use transport::iwarp::wire::mpa::{Frame, MAX_FRAME_LEN};
 
 /// The epoll event for the end of a connection whose request has not been fetched. A peer sends no data

@@ -11,7 +11,6 @@ use super::listen::Listener;
 use super::prepare;
 use crate::cm::addr;
 use crate::cm::id::{Connecting, Id, Listening, Protocol};
-use crate::cm::negotiate::{self, Offer};
 use crate::cm::options::Options;
 use crate::cm::ports::Binding;
 use crate::cm::protocol::{Attempt, Refused};
@@ -19,6 +18,7 @@ use crate::instrument;
 use crate::socket::Socket;
 use crate::sys::Errno;
 use crate::{config, lock};
+use transport::iwarp::cm::negotiate::{self, Offer};
 use transport::iwarp::wire::mpa;
 use transport::roce::cm::Terms;
 

@@ -13,15 +13,16 @@ use std::sync::{Arc, Mutex, Weak};
 use super::offers::Offer;
 use super::pending::Admission;
 use super::send_reply;
-use crate::cm::exchange::Responder;
+use crate::cm::addr;
 use crate::cm::protocol::{self, Params, Request};
-use crate::cm::{addr, negotiate};
 use crate::progress::engine::Engine;
 use crate::progress::timers::Timer;
 use crate::qp::{ConnObserver, Qp, Stream};
 use crate::socket::Socket;
 use crate::sys::Errno;
 use crate::{config, lock};
+use transport::iwarp::cm::exchange::Responder;
+use transport::iwarp::cm::negotiate;
 use transport::iwarp::wire::mpa::Frame;
 use transport::roce::cm::CommId;
 

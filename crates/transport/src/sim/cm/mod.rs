@@ -10,6 +10,7 @@
 //! again. When a schedule has ended, no manager has an exchange left.
 
 mod checker;
+mod iwarp;
 mod plan;
 mod world;
 

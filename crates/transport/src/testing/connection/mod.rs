@@ -6,6 +6,7 @@
 //! and in order, no byte changes that nobody may change, what is sent is well-formed, and a connection that
 //! ends reports its end and completes everything.
 
+pub mod handshake;
 pub mod input;
 pub mod memory;
 mod peer;

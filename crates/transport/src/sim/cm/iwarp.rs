@@ -12,12 +12,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use transport::iwarp::wire::mpa::{self, Frame};
-
-use super::exchange::{Initiator, Next, Responder};
-use super::negotiate::{self, Offer};
-use super::phase::{EventKind, Held, Phase};
-use transport::units::Micros;
+use crate::cm::{EventKind, Held, Phase};
+use crate::iwarp::cm::exchange::{Initiator, Next, Responder};
+use crate::iwarp::cm::negotiate::{self, Offer};
+use crate::iwarp::wire::mpa::{self, Frame};
+use crate::units::Micros;
 
 const MS: Micros = 1_000;
 const S: Micros = 1_000 * MS;

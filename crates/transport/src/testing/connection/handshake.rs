@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The MPA handshake of either side, with a frame of the peer that the input has written.
 
-use transport::iwarp::wire::mpa::{self, DEPTH_NOT_NEGOTIATED, Decoded, Frame, Kind};
+use crate::iwarp::wire::mpa::{self, DEPTH_NOT_NEGOTIATED, Decoded, Frame, Kind};
 
-use crate::cm::negotiate::{self, Agreed, Offer, Refusal};
-use transport::iwarp::conn::Role;
-use transport::limits::MAX_READS;
-use transport::testing::connection::input::Input;
+use super::input::Input;
+use crate::iwarp::cm::negotiate::{self, Agreed, Offer, Refusal};
+use crate::iwarp::conn::Role;
+use crate::limits::MAX_READS;
 
 /// What is agreed with the peer, and what it sent behind its frame; `None` when there is no connection.
-pub(super) fn run(input: &mut Input<'_>) -> Option<(Agreed, Vec<u8>)> {
+pub fn run(input: &mut Input<'_>) -> Option<(Agreed, Vec<u8>)> {
     let [what, ird, ord] = input.bytes();
     let offer =
         Offer { ird: u16::from(ird).min(MAX_READS), ord: u16::from(ord).min(MAX_READS), crc: what & 1 != 0 };

@@ -12,46 +12,58 @@
 //! The peer may use a new connection and close it before the call that establishes it here has returned. The
 //! end is then reported after ESTABLISHED ([`Phase::BrokenEarly`]). Each identifier reports at most one
 //! outcome and one end, and nothing after it was destroyed.
-#![forbid(unsafe_code)]
 
-use transport::units::Errno;
+use crate::units::Errno;
 
 /// An event that changes the phase: the outcome of an attempt or a request, or the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum EventKind {
+pub enum EventKind {
+    /// `RDMA_CM_EVENT_ESTABLISHED`
     Established,
+    /// `RDMA_CM_EVENT_REJECTED`
     Rejected,
+    /// `RDMA_CM_EVENT_UNREACHABLE`
     Unreachable,
+    /// `RDMA_CM_EVENT_CONNECT_ERROR`
     ConnectError,
+    /// `RDMA_CM_EVENT_DISCONNECTED`
     Disconnected,
 }
 
 impl EventKind {
-    pub(crate) const ALL: [Self; 5] =
+    /// All of them.
+    pub const ALL: [Self; 5] =
         [Self::Established, Self::Rejected, Self::Unreachable, Self::ConnectError, Self::Disconnected];
 }
 
 /// The types of what an identifier holds in a phase: listener, attempt and request, or placeholders in a
 /// test.
-pub(super) trait Held {
+pub trait Held {
+    /// A listener.
     type Listener;
+    /// A connection attempt.
     type Attempt;
+    /// A connect request.
     type Request;
 }
 
-pub(super) enum Phase<H: Held> {
+/// The phase of an identifier.
+pub enum Phase<H: Held> {
     /// Neither listening nor connecting; may be bound or resolved.
     Idle,
+    /// The program has called rdma_listen(3).
     Listening(H::Listener),
     /// The program has called rdma_connect(3). `None` until the attempt has been started.
     Connecting(Option<H::Attempt>),
     /// The identifier of a connect request that the program has neither accepted nor rejected.
     Requested(H::Request),
-    /// The program has called rdma_accept(3). `awaits`: the peer has announced an RTR, and its arrival
-    /// establishes the connection.
+    /// The program has called rdma_accept(3). If the peer has announced an RTR, its arrival establishes the
+    /// connection.
     Accepting {
+        /// The peer has announced an RTR.
         awaits: bool,
     },
+    /// ESTABLISHED has been reported, and no end.
     Connected,
     /// The connection ended before its ESTABLISHED event was queued.
     BrokenEarly,
@@ -62,7 +74,7 @@ pub(super) enum Phase<H: Held> {
 
 /// The result of rdma_disconnect(3).
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Disconnect {
+pub enum Disconnect {
     /// There is a connection; its end will be reported.
     Ends,
     /// The connection had already ended, and its end has been reported.
@@ -71,12 +83,12 @@ pub(super) enum Disconnect {
 
 impl<H: Held> Phase<H> {
     /// EINVAL: the identifier is not idle.
-    pub(super) fn idle(&self) -> Result<(), Errno> {
+    pub fn idle(&self) -> Result<(), Errno> {
         if matches!(self, Self::Idle) { Ok(()) } else { Err(libc::EINVAL) }
     }
 
     /// rdma_listen(3). Returns `listener` as the error if the identifier is not idle.
-    pub(super) fn listen(&mut self, listener: H::Listener) -> Result<(), H::Listener> {
+    pub fn listen(&mut self, listener: H::Listener) -> Result<(), H::Listener> {
         if self.idle().is_err() {
             return Err(listener);
         }
@@ -85,37 +97,34 @@ impl<H: Held> Phase<H> {
     }
 
     /// rdma_connect(3) begins. EINVAL: the identifier is not idle.
-    pub(super) fn connect(&mut self) -> Result<(), Errno> {
+    pub fn connect(&mut self) -> Result<(), Errno> {
         self.idle()?;
         *self = Self::Connecting(None);
         Ok(())
     }
 
     /// Stores the started attempt, unless its outcome has already been reported.
-    pub(super) fn started(&mut self, attempt: H::Attempt) {
+    pub fn started(&mut self, attempt: H::Attempt) {
         if let Self::Connecting(none @ None) = self {
             *none = Some(attempt);
         }
     }
 
     /// The attempt could not be started, so it has no outcome, and the program may try again.
-    pub(super) fn not_started(&mut self) {
+    pub fn not_started(&mut self) {
         if matches!(self, Self::Connecting(None)) {
             *self = Self::Idle;
         }
     }
 
     /// EINVAL: there is no connect request to accept or reject.
-    pub(super) fn requested(&self) -> Result<(), Errno> {
+    pub fn requested(&self) -> Result<(), Errno> {
         if matches!(self, Self::Requested(_)) { Ok(()) } else { Err(libc::EINVAL) }
     }
 
     /// rdma_accept(3). `awaits` tells whether the peer of a request has announced an RTR. Returns the request
     /// and that answer. EINVAL: there is no request.
-    pub(super) fn accept(
-        &mut self,
-        awaits: impl FnOnce(&H::Request) -> bool,
-    ) -> Result<(H::Request, bool), Errno> {
+    pub fn accept(&mut self, awaits: impl FnOnce(&H::Request) -> bool) -> Result<(H::Request, bool), Errno> {
         let request = self.answer()?;
         let awaits = awaits(&request);
         *self = Self::Accepting { awaits };
@@ -123,12 +132,12 @@ impl<H: Held> Phase<H> {
     }
 
     /// The reply that accepts the request could not be sent: the call fails, and no event follows.
-    pub(super) fn not_accepted(&mut self) {
+    pub fn not_accepted(&mut self) {
         *self = Self::Ended;
     }
 
     /// rdma_reject(3). Returns the request. EINVAL: there is none.
-    pub(super) fn reject(&mut self) -> Result<H::Request, Errno> {
+    pub fn reject(&mut self) -> Result<H::Request, Errno> {
         self.answer()
     }
 
@@ -144,7 +153,7 @@ impl<H: Held> Phase<H> {
 
     /// An event of this kind is due. Returns the kinds to queue, in this order; none if the end has been
     /// reported or the identifier is being destroyed.
-    pub(super) fn report(&mut self, kind: EventKind) -> &'static [EventKind] {
+    pub fn report(&mut self, kind: EventKind) -> &'static [EventKind] {
         const ESTABLISHED: &[EventKind] = &[EventKind::Established];
         const BOTH: &[EventKind] = &[EventKind::Established, EventKind::Disconnected];
         match (kind, &self) {
@@ -179,7 +188,7 @@ impl<H: Held> Phase<H> {
     }
 
     /// The connection has ended. Returns the event that is now due.
-    pub(super) fn ended(&mut self) -> Option<EventKind> {
+    pub fn ended(&mut self) -> Option<EventKind> {
         match self {
             Self::Connected => Some(EventKind::Disconnected),
             Self::Accepting { awaits: true } => Some(EventKind::ConnectError),
@@ -192,7 +201,7 @@ impl<H: Held> Phase<H> {
     }
 
     /// rdma_disconnect(3). EINVAL: the identifier never had a connection.
-    pub(super) fn disconnect(&self) -> Result<Disconnect, Errno> {
+    pub fn disconnect(&self) -> Result<Disconnect, Errno> {
         match self {
             Self::Accepting { .. } | Self::Connected | Self::BrokenEarly => Ok(Disconnect::Ends),
             Self::Ended => Ok(Disconnect::HasEnded),
@@ -201,12 +210,12 @@ impl<H: Held> Phase<H> {
     }
 
     /// rdma_destroy_id(3). Returns the phase with what must be closed. No further event is reported.
-    pub(super) fn destroy(&mut self) -> Self {
+    pub fn destroy(&mut self) -> Self {
         std::mem::replace(self, Self::Ended)
     }
 
     /// Whether an event may become due without another call by the program.
-    pub(super) fn may_report(&self) -> bool {
+    pub fn may_report(&self) -> bool {
         match self {
             Self::Listening(_)
             | Self::Connecting(_)
@@ -217,19 +226,21 @@ impl<H: Held> Phase<H> {
         }
     }
 
-    pub(super) fn listener(&self) -> Option<&H::Listener> {
+    /// Its listener, if it is listening.
+    pub fn listener(&self) -> Option<&H::Listener> {
         match self {
             Self::Listening(listener) => Some(listener),
             _ => None,
         }
     }
 
-    pub(super) fn is_connected(&self) -> bool {
+    /// Whether a connection is established that has not ended.
+    pub fn is_connected(&self) -> bool {
         matches!(self, Self::Connected)
     }
 
     /// Whether the identifier has requested or accepted a connection, even one that has ended.
-    pub(super) fn has_begun(&self) -> bool {
+    pub fn has_begun(&self) -> bool {
         !matches!(self, Self::Idle | Self::Listening(_) | Self::Requested(_))
     }
 }

@@ -5,17 +5,16 @@
 //! Pure functions: frames and the local offer go in, a frame or the agreed parameters come out. A CRC is used
 //! if either side requires it. The ORD of a side never exceeds the IRD of the other. Markers are never
 //! offered or accepted.
-#![forbid(unsafe_code)]
 
-use transport::iwarp::wire::mpa::{self, DEPTH_NOT_NEGOTIATED, Enhanced, Frame, Kind};
-use transport::iwarp::wire::rdmap::TermCode;
+use crate::iwarp::wire::mpa::{self, DEPTH_NOT_NEGOTIATED, Enhanced, Frame, Kind};
+use crate::iwarp::wire::rdmap::TermCode;
 
-use transport::iwarp::conn::Role;
-use transport::limits::MAX_READS;
+use crate::iwarp::conn::Role;
+use crate::limits::MAX_READS;
 
 /// The parameters that a program offers with rdma_connect(3) or rdma_accept(3).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Offer {
+pub struct Offer {
     /// IRD: inbound reads and atomic operations that may be outstanding.
     pub ird: u16,
     /// ORD: outbound reads and atomic operations that may be outstanding.
@@ -26,16 +25,18 @@ pub(crate) struct Offer {
 
 /// The negotiated parameters of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Agreed {
+pub struct Agreed {
+    /// FPDUs have a CRC.
     pub crc: bool,
     /// Outbound reads and atomic operations that may be outstanding: at most the IRD of the peer.
     pub ord: u16,
+    /// Who may send the first FPDU.
     pub role: Role,
 }
 
 /// Why a reply does not establish the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub enum Refusal {
     /// The peer has rejected the request.
     Rejected,
     /// The peer requires markers, which are not supported.
@@ -48,7 +49,7 @@ pub(crate) enum Refusal {
 
 impl Refusal {
     /// The code of the Terminate message to send before the connection is closed, if there is one.
-    pub(crate) fn terminate(self) -> Option<TermCode> {
+    pub fn terminate(self) -> Option<TermCode> {
         match self {
             Self::Rejected | Self::Markers => None,
             Self::FirstMessage => Some(TermCode::MPA_NO_RTR),
@@ -58,7 +59,7 @@ impl Refusal {
 }
 
 /// The MPA Request of an initiator.
-pub(crate) fn request(offer: Offer) -> Frame {
+pub fn request(offer: Offer) -> Frame {
     Frame {
         kind: Kind::Request,
         markers: false,
@@ -78,7 +79,7 @@ pub(crate) fn request(offer: Offer) -> Frame {
 }
 
 /// The MPA Reply of a responder that accepts, and the parameters agreed by it.
-pub(crate) fn accept(request: &Frame, offer: Offer) -> (Frame, Agreed) {
+pub fn accept(request: &Frame, offer: Offer) -> (Frame, Agreed) {
     let asked = request.enhanced;
     let crc = request.crc || offer.crc;
     let ord = asked.map_or(offer.ord, |e| offer.ord.min(e.ird));
@@ -104,7 +105,7 @@ pub(crate) fn accept(request: &Frame, offer: Offer) -> (Frame, Agreed) {
 }
 
 /// The MPA Reply that rejects a request.
-pub(crate) fn rejection(request: &Frame) -> Frame {
+pub fn rejection(request: &Frame) -> Frame {
     Frame {
         kind: Kind::Reply,
         markers: false,
@@ -117,7 +118,7 @@ pub(crate) fn rejection(request: &Frame) -> Frame {
 
 /// The parameters agreed by a reply, for an initiator that offered `offer`; or why they do not permit a
 /// connection.
-pub(crate) fn agree(reply: &Frame, offer: Offer) -> Result<Agreed, Refusal> {
+pub fn agree(reply: &Frame, offer: Offer) -> Result<Agreed, Refusal> {
     if reply.reject {
         return Err(Refusal::Rejected);
     }

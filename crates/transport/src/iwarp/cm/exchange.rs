@@ -3,21 +3,20 @@
 //! [`Responder`].
 //!
 //! The results of socket calls and the time go in; the next action comes out. Neither owns a socket, a timer
-//! or a lock: [`super::iwarp`] does, and a simulation tests the two values against each other.
+//! or a lock: their driver does, and a simulation tests the two values against each other.
 //!
 //! An initiator produces exactly one outcome, [`Next::Established`] or [`Next::Failed`], at its deadline at
 //! the latest. A responder never replies to a malformed request.
-#![forbid(unsafe_code)]
 
 use std::time::Duration;
 
-use transport::iwarp::wire::mpa::{self, Decoded, Frame, Kind};
-use transport::iwarp::wire::rdmap::TermCode;
+use crate::iwarp::wire::mpa::{self, Decoded, Frame, Kind};
+use crate::iwarp::wire::rdmap::TermCode;
 
 use super::negotiate::{self, Agreed, Offer, Refusal};
-use super::phase::EventKind;
-use transport::limits::MAX_READS;
-use transport::units::{Errno, Micros};
+use crate::cm::EventKind;
+use crate::limits::MAX_READS;
+use crate::units::{Errno, Micros};
 
 /// The number of retries of a refused TCP connection, and the milliseconds before the first one; each wait is
 /// twice the previous one.
@@ -26,7 +25,7 @@ const REFUSED_MS: u64 = 2;
 
 /// The stage of an initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub enum Stage {
     /// The TCP connection is being established.
     Connecting,
     /// The TCP connection was refused; the next attempt is due at this time.
@@ -39,7 +38,8 @@ pub(super) enum Stage {
 
 /// Why an attempt failed, as its event reports it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Failure {
+pub struct Failure {
+    /// The event that reports it.
     pub event: EventKind,
     /// A negative errno.
     pub status: i32,
@@ -72,9 +72,12 @@ impl Failure {
 
 /// A reply that accepts the request.
 #[derive(Debug)]
-pub(super) struct Accepted {
+pub struct Accepted {
+    /// The parameters of the connection.
     pub agreed: Agreed,
+    /// The reply.
     pub frame: Frame,
+    /// From the reply.
     pub private_data: Vec<u8>,
     /// Bytes that arrived after the reply: the beginning of the peer's first FPDU.
     pub early: Vec<u8>,
@@ -82,19 +85,21 @@ pub(super) struct Accepted {
 
 /// The next action of an initiator.
 #[derive(Debug)]
-pub(super) enum Next {
+pub enum Next {
     /// Wait for the next event or timeout.
     Wait,
     /// Call connect(2) again after this time.
     TryAgain(Duration),
     /// Call connect(2) now.
     TryNow,
+    /// The connection is established.
     Established(Accepted),
+    /// The attempt has failed.
     Failed(Failure),
 }
 
 /// The initiator.
-pub(super) struct Initiator {
+pub struct Initiator {
     stage: Stage,
     offer: Offer,
     deadline: Micros,
@@ -105,7 +110,7 @@ pub(super) struct Initiator {
 
 impl Initiator {
     /// An initiator whose TCP connection must be established within `timeout`.
-    pub(super) fn new(offer: Offer, now: Micros, timeout: Duration) -> Self {
+    pub fn new(offer: Offer, now: Micros, timeout: Duration) -> Self {
         Self {
             stage: Stage::Connecting,
             offer,
@@ -116,17 +121,18 @@ impl Initiator {
     }
 
     /// Makes the attempt fail with an injected fault.
-    pub(super) fn with_fault(mut self) -> Self {
+    pub fn with_fault(mut self) -> Self {
         self.stage = Stage::FaultInjected;
         self
     }
 
-    pub(super) fn stage(&self) -> Stage {
+    /// Its stage.
+    pub fn stage(&self) -> Stage {
         self.stage
     }
 
     /// The MPA Request has been sent; the reply must arrive within `timeout`.
-    pub(super) fn sent(&mut self, now: Micros, timeout: Duration) {
+    pub fn sent(&mut self, now: Micros, timeout: Duration) {
         self.stage = Stage::AwaitingReply;
         self.deadline = after(now, timeout);
     }
@@ -134,7 +140,7 @@ impl Initiator {
     /// A system call failed. A refused TCP connection is retried [`REFUSALS`] times: some programs, perftest
     /// for example, close a listener and open the next one on the same port while the peer already connects.
     /// On an adapter a connect request takes long enough for that.
-    pub(super) fn failed(&mut self, errno: Errno, now: Micros) -> Next {
+    pub fn failed(&mut self, errno: Errno, now: Micros) -> Next {
         let is_connecting = matches!(self.stage, Stage::Connecting | Stage::Refused(_));
         if errno != libc::ECONNREFUSED || !is_connecting || self.refusals == REFUSALS {
             return Next::Failed(errno.into());
@@ -147,7 +153,7 @@ impl Initiator {
 
     /// Bytes have arrived. An empty slice means that the peer closed the connection, which rejects the
     /// request.
-    pub(super) fn received(&mut self, bytes: &[u8]) -> Next {
+    pub fn received(&mut self, bytes: &[u8]) -> Next {
         if bytes.is_empty() {
             return Next::Failed(libc::ECONNRESET.into());
         }
@@ -172,7 +178,7 @@ impl Initiator {
     }
 
     /// A timer has expired.
-    pub(super) fn expired(&mut self, now: Micros) -> Next {
+    pub fn expired(&mut self, now: Micros) -> Next {
         match self.stage {
             _ if self.deadline <= now => Next::Failed(libc::ETIMEDOUT.into()),
             Stage::Refused(at) if at <= now => {
@@ -209,7 +215,7 @@ fn refused(refusal: Refusal, crc: bool) -> Failure {
 
 /// The responder, until the MPA Request is complete.
 #[derive(Default)]
-pub(super) struct Responder {
+pub struct Responder {
     received: Vec<u8>,
 }
 
@@ -217,7 +223,7 @@ impl Responder {
     /// Bytes have arrived. An empty slice means that the peer closed the connection. Returns the MPA Request
     /// and its private data when complete. After an error the connection is closed without a reply, as RFC
     /// 5044 requires.
-    pub(super) fn received(&mut self, bytes: &[u8]) -> Result<Option<(Frame, Vec<u8>)>, String> {
+    pub fn received(&mut self, bytes: &[u8]) -> Result<Option<(Frame, Vec<u8>)>, String> {
         if bytes.is_empty() {
             return Err("the peer closed the connection before its MPA Request was complete".into());
         }
