@@ -16,7 +16,7 @@
 use crate::units::Errno;
 
 /// An event that changes the phase: the outcome of an attempt or a request, or the end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// `RDMA_CM_EVENT_ESTABLISHED`
     Established,

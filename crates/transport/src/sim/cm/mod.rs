@@ -7,7 +7,7 @@
 //! communication ids, and with the right ids from another address. [`checker`] compares what each program
 //! sees with what the other one has done, and with the worst times that follow from the retries. The
 //! random numbers of a host are often communication ids that programs still have, which must not be given
-//! again. When a schedule has ended, no manager has an exchange left.
+//! again. When a schedule has ended, no manager has an exchange left. The same for iWARP is in [`iwarp`].
 
 mod checker;
 mod iwarp;

@@ -1,85 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Simulation of two connection managers over a lossy link: the phases and the exchange of the library, with
-//! a simulated network, clock and program.
-//!
-//! A schedule is determined by its seed; `SIM_SCHEDULES` is the number of schedules. Bytes arrive in
-//! fragments of any size after any delay. The link refuses connections, resets, or loses everything from some
-//! time on. Both programs accept, reject, disconnect and destroy at random times. Checked after each step: a
-//! program sees ESTABLISHED only if the other one has accepted; each identifier reports at most one outcome
-//! and one end, and nothing after it was destroyed. Checked at the end: no program waits for ever, and
-//! without faults and impatient programs both sides are established.
+//! Two identifiers, the link between them, and the programs.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::cm::{EventKind, Held, Phase};
+use super::super::plan::{MS, S};
+use super::identifier::Identifier;
+use crate::cm::{EventKind, Phase};
 use crate::iwarp::cm::exchange::{Initiator, Next, Responder};
 use crate::iwarp::cm::negotiate::{self, Offer};
 use crate::iwarp::wire::mpa::{self, Frame};
+use crate::sim::random::{Draw, mix};
 use crate::units::Micros;
 
-const MS: Micros = 1_000;
-const S: Micros = 1_000 * MS;
 const CONNECT_TIMEOUT_US: Micros = 500 * MS;
 const REPLY_TIMEOUT_US: Micros = 800 * MS;
 const REQUEST_TIMEOUT_US: Micros = 700 * MS;
 const OFFER: Offer = Offer { ird: 8, ord: 8, crc: false };
 /// Stands for the first FPDU of the initiator.
 const FPDU: u8 = 0xfd;
-
-enum Placeholders {}
-
-impl Held for Placeholders {
-    type Listener = ();
-    type Attempt = ();
-    type Request = Frame;
-}
-
-/// An identifier, and the events that its program has seen.
-struct Manager {
-    phase: Phase<Placeholders>,
-    events: Vec<EventKind>,
-    is_destroyed: bool,
-}
-
-impl Manager {
-    fn new(phase: Phase<Placeholders>) -> Self {
-        Self { phase, events: Vec::new(), is_destroyed: false }
-    }
-
-    fn report(&mut self, kind: EventKind) {
-        let kinds = self.phase.report(kind);
-        assert!(!self.is_destroyed || kinds.is_empty(), "an event after the end of the identifier");
-        self.events.extend(kinds);
-    }
-
-    /// The connection of the identifier has ended.
-    fn ended(&mut self) {
-        if let Some(kind) = self.phase.ended() {
-            self.report(kind);
-        }
-    }
-
-    fn saw(&self, kind: EventKind) -> bool {
-        self.events.contains(&kind)
-    }
-
-    fn destroy(&mut self) {
-        self.phase.destroy();
-        self.is_destroyed = true;
-    }
-
-    /// At most one outcome, then at most one end, and an end only after ESTABLISHED.
-    fn check(&self) {
-        let failures = [EventKind::Rejected, EventKind::Unreachable, EventKind::ConnectError];
-        let legal = match self.events[..] {
-            [] | [EventKind::Established] | [EventKind::Established, EventKind::Disconnected] => true,
-            [kind] => failures.contains(&kind),
-            _ => false,
-        };
-        assert!(legal, "{:?}", self.events);
-    }
-}
 
 /// One direction of the link.
 #[derive(Default)]
@@ -90,8 +29,9 @@ struct Pipe {
 }
 
 /// The faults of a schedule.
-struct Faults {
-    refusals: u32,
+#[derive(Debug)]
+pub(super) struct Faults {
+    refusals: usize,
     /// From this time on the link loses everything.
     lost_at: Option<Micros>,
     /// The link is reset at this time.
@@ -102,17 +42,24 @@ struct Faults {
     slow: bool,
 }
 
-struct World {
-    random: fastrand::Rng,
+impl Faults {
+    fn is_calm(&self) -> bool {
+        let Self { refusals, lost_at, reset_at, impatient, slow } = *self;
+        refusals == 0 && lost_at.is_none() && reset_at.is_none() && !impatient && !slow
+    }
+}
+
+pub(super) struct World {
+    draw: Draw,
     now: Micros,
-    faults: Faults,
-    initiator: Manager,
+    pub faults: Faults,
+    initiator: Identifier,
     exchange: Option<Initiator>,
     try_at: Option<Micros>,
     timer_at: Option<Micros>,
     /// The initiator's queue pair has the socket.
     is_open: bool,
-    target: Option<Manager>,
+    target: Option<Identifier>,
     responder: Option<(Responder, Micros)>,
     /// The connect request that the target's program has not fetched.
     unfetched: Option<Frame>,
@@ -124,21 +71,21 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
-        let mut random = fastrand::Rng::with_seed(seed);
-        let later = |random: &mut fastrand::Rng| (random.u8(..4) == 0).then(|| random.u64(..1_500) * MS);
+    pub(super) fn new(seed: u64) -> Self {
+        let mut draw = Draw::new(seed);
+        let later = |draw: &mut Draw| draw.chance(64).then(|| draw.below(1_500) as Micros * MS);
         let faults = Faults {
-            refusals: if random.u8(..4) == 0 { random.u32(1..9) } else { 0 },
-            lost_at: later(&mut random),
-            reset_at: later(&mut random),
-            impatient: random.bool(),
-            slow: random.u8(..4) == 0,
+            refusals: if draw.chance(64) { draw.between(1, 8) } else { 0 },
+            lost_at: later(&mut draw),
+            reset_at: later(&mut draw),
+            impatient: draw.chance(128),
+            slow: draw.chance(64),
         };
-        let mut initiator = Manager::new(Phase::Idle);
+        let mut initiator = Identifier::new(Phase::Idle);
         initiator.phase.connect().unwrap();
         initiator.phase.started(());
         Self {
-            random,
+            draw,
             now: 0,
             faults,
             initiator,
@@ -162,9 +109,9 @@ impl World {
     }
 
     /// Takes what arrives: a fragment of the bytes sent, the end (empty), or nothing yet.
-    fn receive(random: &mut fastrand::Rng, pipe: &mut Pipe) -> Option<Vec<u8>> {
+    fn receive(draw: &mut Draw, pipe: &mut Pipe) -> Option<Vec<u8>> {
         if !pipe.bytes.is_empty() {
-            let n = if random.bool() { pipe.bytes.len() } else { random.usize(1..=pipe.bytes.len()) };
+            let n = if draw.chance(128) { pipe.bytes.len() } else { draw.between(1, pipe.bytes.len()) };
             return Some(pipe.bytes.drain(..n).collect());
         }
         pipe.is_closed.then(Vec::new)
@@ -185,7 +132,7 @@ impl World {
                 self.forth.bytes.push_back(FPDU);
                 // The engine thread may see the end of a new connection before the establishing thread has
                 // reported ESTABLISHED.
-                let breaks = self.faults.reset_at.is_some() && self.random.bool();
+                let breaks = self.faults.reset_at.is_some() && self.draw.chance(128);
                 if breaks {
                     self.is_open = false;
                     self.initiator.ended();
@@ -225,7 +172,7 @@ impl World {
     }
 
     fn initiator_receives(&mut self) {
-        let Some(bytes) = Self::receive(&mut self.random, &mut self.back) else { return };
+        let Some(bytes) = Self::receive(&mut self.draw, &mut self.back) else { return };
         if let Some(exchange) = &mut self.exchange {
             let next = exchange.received(&bytes);
             self.proceed(next);
@@ -237,7 +184,7 @@ impl World {
     }
 
     fn target_receives(&mut self) {
-        let Some(bytes) = Self::receive(&mut self.random, &mut self.forth) else { return };
+        let Some(bytes) = Self::receive(&mut self.draw, &mut self.forth) else { return };
         if let Some((responder, _)) = &mut self.responder {
             match responder.received(&bytes) {
                 Ok(None) => {}
@@ -271,11 +218,11 @@ impl World {
     /// The target's program fetches the request, or answers the one that it has fetched.
     fn target_acts(&mut self) {
         if let Some(frame) = self.unfetched.take() {
-            self.target = Some(Manager::new(Phase::Requested(frame)));
+            self.target = Some(Identifier::new(Phase::Requested(frame)));
             return;
         }
         let Some(target) = &mut self.target else { return };
-        let rejects = self.faults.impatient && self.random.u8(..4) == 0;
+        let rejects = self.faults.impatient && self.draw.chance(64);
         if rejects {
             match target.phase.reject() {
                 Ok(frame) => {
@@ -301,7 +248,7 @@ impl World {
     /// A program disconnects or destroys its identifier.
     fn end(&mut self, at_initiator: bool) {
         if at_initiator {
-            if self.random.bool() && self.initiator.phase.disconnect().is_ok() && self.is_open {
+            if self.draw.chance(128) && self.initiator.phase.disconnect().is_ok() && self.is_open {
                 self.initiator.ended();
             } else {
                 self.initiator.destroy();
@@ -310,7 +257,7 @@ impl World {
             self.is_open = false;
             self.forth.is_closed |= self.exchange.is_none();
         } else if let Some(target) = &mut self.target {
-            if self.random.bool() && target.phase.disconnect().is_ok() && self.target_is_open {
+            if self.draw.chance(128) && target.phase.disconnect().is_ok() && self.target_is_open {
                 target.ended();
             } else {
                 target.destroy();
@@ -385,14 +332,14 @@ impl World {
             _ if self.faults.slow => 50_000,
             _ => 4_000,
         };
-        self.now += self.random.u64(1..longest);
+        self.now += self.draw.between(1, longest) as Micros;
         self.expire();
-        match self.random.u8(..8) {
+        match self.draw.below(8) {
             0 | 1 if !self.is_lost() => self.initiator_receives(),
             2 | 3 if !self.is_lost() => self.target_receives(),
             4 | 5 => self.target_acts(),
-            6 if self.faults.impatient && self.random.u8(..16) == 0 => {
-                let at_initiator = self.random.bool();
+            6 if self.faults.impatient && self.draw.chance(16) => {
+                let at_initiator = self.draw.chance(128);
                 self.end(at_initiator);
             }
             _ => {}
@@ -416,9 +363,15 @@ impl World {
         }
     }
 
-    fn run(mut self) -> Outcome {
+    /// Runs the schedule. Returns the outcome at the initiator, and a digest.
+    pub(super) fn run(mut self, trace: bool) -> (Option<EventKind>, u64) {
+        let is_calm = self.faults.is_calm();
         while self.now < 6 * S {
             self.step();
+            if trace {
+                let target = self.target.as_ref().map(|target| &target.events);
+                println!("{:9} {:?} {target:?}", self.now, self.initiator.events);
+            }
         }
         let initiator = &self.initiator;
         assert!(
@@ -431,47 +384,9 @@ impl World {
             assert!(has_outcome, "rdma_accept has no outcome: {:?}", self.initiator.events);
             assert!(self.target_is_open || !target.phase.may_report());
         }
-        Outcome {
-            established: initiator.saw(EventKind::Established),
-            both: self.target.as_ref().is_some_and(|target| target.saw(EventKind::Established)),
-            failed: initiator.events.first().copied().filter(|kind| *kind != EventKind::Established),
-        }
-    }
-}
-
-struct Outcome {
-    established: bool,
-    both: bool,
-    failed: Option<EventKind>,
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
-#[test]
-fn two_managers_agree_over_a_lossy_link() {
-    let schedules = number("SIM_SCHEDULES").unwrap_or(1_000).min(100_000);
-    let mut seen = std::collections::BTreeMap::<Option<EventKind>, u64>::new();
-    for seed in 0..schedules {
-        let world = World::new(seed);
-        let is_calm = world.faults.lost_at.is_none()
-            && world.faults.reset_at.is_none()
-            && world.faults.refusals == 0
-            && !world.faults.impatient
-            && !world.faults.slow;
-        let outcome =
-            std::panic::catch_unwind(|| world.run()).unwrap_or_else(|_| panic!("schedule {seed} failed"));
-        assert!(
-            !is_calm || (outcome.established && outcome.both),
-            "seed {seed}: a calm schedule did not establish the connection"
-        );
-        if outcome.established || outcome.failed.is_some() {
-            *seen.entry(outcome.failed).or_default() += 1;
-        }
-    }
-    // A simulation without failures proves nothing.
-    for kind in [None, Some(EventKind::Rejected), Some(EventKind::Unreachable)] {
-        assert!(seen.get(&kind).is_some_and(|n| *n > schedules / 50), "{kind:?}: {seen:?}");
+        let outcome = initiator.events.first().copied();
+        let both = self.target.as_ref().is_some_and(|target| target.saw(EventKind::Established));
+        assert!(!is_calm || both, "a calm schedule did not establish the connection");
+        (outcome, mix(self.now ^ self.draw.below(1 << 30) as u64))
     }
 }
