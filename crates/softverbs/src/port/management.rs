@@ -10,7 +10,7 @@ use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Port;
 use super::datagram::Datagram;
@@ -18,8 +18,10 @@ use super::drops::Reason;
 use super::service::Lookup;
 use super::socket::Family;
 use super::{forward, service};
-use crate::lock;
+use crate::policy::Policy;
 use crate::sys::{self, Route};
+use crate::{config, lock};
+use transport::policy::backoff::Backoff;
 use transport::roce::cm::refusal;
 use transport::roce::wire::cm::{self, GSI_QKEY, Mad};
 use transport::roce::wire::{
@@ -50,15 +52,11 @@ pub(super) struct Management {
 /// A request that is looked at again before it is rejected.
 struct Held {
     due: Instant,
-    /// How often it was looked at.
-    tries: u32,
+    /// Whether it is looked at once more.
+    backoff: Backoff,
     message: Message,
 }
 
-/// How often a request for a service without a listener is looked at again before it is rejected, and the
-/// milliseconds before the first time; each wait is twice the previous one.
-const REFUSALS: u32 = 5;
-const REFUSED_MS: u64 = 2;
 /// Requests that may be held; the next one is rejected at once.
 const MAX_HELD: usize = 64;
 
@@ -116,17 +114,17 @@ impl Port {
 
     /// Passes a message to the process that it is for.
     pub(super) fn manage(&self, message: &Message) {
-        self.manage_again(message, 0);
+        self.manage_again(message, Backoff::new(config::get().policy));
     }
 
-    /// As [`Port::manage`]; a request was looked at so often before.
-    fn manage_again(&self, message: &Message, tries: u32) {
-        if let Err(reason) = self.pass(message, tries) {
+    /// As [`Port::manage`]; a request may have been held before.
+    fn manage_again(&self, message: &Message, backoff: Backoff) {
+        if let Err(reason) = self.pass(message, backoff) {
             self.drops.add(reason, 1);
         }
     }
 
-    fn pass(&self, message: &Message, tries: u32) -> Result<(), Reason> {
+    fn pass(&self, message: &Message, backoff: Backoff) -> Result<(), Reason> {
         let mad = message.decode()?;
         let agent = self.management.agent.get().and_then(Weak::upgrade);
         let take =
@@ -142,7 +140,7 @@ impl Port {
                 Some(Ok(Some(listener))) => self.pass_on(listener, message),
                 // Too many requests for services that do not exist: the peer repeats this one.
                 Some(Err(())) => Err(Reason::Management),
-                Some(Ok(None)) if self.hold(message, tries) => Ok(()),
+                Some(Ok(None)) if self.hold(message, backoff) => Ok(()),
                 Some(Ok(None)) | None => {
                     if let Some(answer) = refusal(&mad, cm::Reason::INVALID_SERVICE_ID) {
                         self.send_message(&answer, message.destination, message.source);
@@ -162,20 +160,16 @@ impl Port {
         Ok(())
     }
 
-    /// Has a request looked at again a little later. Some programs, perftest for example, close a listener
-    /// and open the next one on the same port while the peer already connects. False: it was looked at
-    /// [`REFUSALS`] times, or too many are held.
-    fn hold(&self, message: &Message, tries: u32) -> bool {
-        if tries == REFUSALS {
-            return false;
-        }
-        let wait = Duration::from_millis(REFUSED_MS << tries);
+    /// Has a request looked at again a little later, if [`Backoff`] predicts a listener. False: it does not,
+    /// or too many are held.
+    fn hold(&self, message: &Message, mut backoff: Backoff) -> bool {
+        let Some(wait) = backoff.wait() else { return false };
         {
             let mut held = lock(&self.management.held);
             if held.len() == MAX_HELD {
                 return false;
             }
-            held.push(Held { due: Instant::now() + wait, tries: tries + 1, message: message.clone() });
+            held.push(Held { due: Instant::now() + wait, backoff, message: message.clone() });
         }
         self.schedule(wait);
         true
@@ -190,8 +184,8 @@ impl Port {
             *held = later;
             due
         };
-        for Held { tries, message, .. } in due {
-            self.manage_again(&message, tries);
+        for Held { backoff, message, .. } in due {
+            self.manage_again(&message, backoff);
         }
     }
 

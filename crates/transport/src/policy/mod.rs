@@ -9,6 +9,7 @@
 //! the protocols; those of softverbs implement the same trait.
 
 pub(crate) mod acknowledge;
+pub mod backoff;
 pub(crate) mod congestion;
 pub mod mode;
 #[cfg(any(test, feature = "testing"))]
@@ -45,12 +46,14 @@ pub enum Cost {
 #[cfg(test)]
 mod tests {
     use super::acknowledge::Acknowledging;
+    use super::backoff::Backoff;
     use super::congestion::Window;
     use super::trial::check;
 
     #[test]
     fn no_heuristic_costs_more_than_it_states() {
         check::<Acknowledging>();
+        check::<Backoff>();
         check::<Window>();
     }
 }

@@ -105,7 +105,8 @@ impl Outgoing {
         handshake: Handshake,
         errno: Errno,
     ) -> Result<Arc<Self>, Errno> {
-        let exchange = Initiator::new(handshake.offer, now(), handshake.timeout).with_fault();
+        let exchange =
+            Initiator::new(handshake.offer, now(), handshake.timeout, config::get().policy).with_fault();
         let outgoing = Self::new(id, socket, handshake, exchange)?;
         outgoing.engine.kick(Arc::new(ImmediateFailure { outgoing: outgoing.clone(), errno }));
         Ok(outgoing)
@@ -120,7 +121,7 @@ impl Outgoing {
         handshake: Handshake,
     ) -> Result<Arc<Self>, Errno> {
         let (fd, timeout) = (socket.as_raw_fd(), handshake.timeout);
-        let exchange = Initiator::new(handshake.offer, now(), timeout);
+        let exchange = Initiator::new(handshake.offer, now(), timeout, config::get().policy);
         let outgoing = Self::new(id, socket, handshake, exchange)?;
         let engine = &outgoing.engine;
         let source: Arc<dyn Source> = outgoing.clone();

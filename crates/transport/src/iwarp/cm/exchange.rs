@@ -16,12 +16,10 @@ use crate::iwarp::wire::rdmap::TermCode;
 use super::negotiate::{self, Agreed, Offer, Refusal};
 use crate::cm::EventKind;
 use crate::limits::MAX_READS;
+use crate::policy::Policy;
+use crate::policy::backoff::Backoff;
+use crate::policy::mode::Mode;
 use crate::units::{Errno, Micros};
-
-/// The number of retries of a refused TCP connection, and the milliseconds before the first one; each wait is
-/// twice the previous one.
-const REFUSALS: u32 = 5;
-const REFUSED_MS: u64 = 2;
 
 /// The stage of an initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,19 +102,20 @@ pub struct Initiator {
     offer: Offer,
     deadline: Micros,
     received: Vec<u8>,
-    /// How many times the TCP connection was refused.
-    refusals: u32,
+    /// Whether a refused TCP connection is retried.
+    backoff: Backoff,
 }
 
 impl Initiator {
-    /// An initiator whose TCP connection must be established within `timeout`.
-    pub fn new(offer: Offer, now: Micros, timeout: Duration) -> Self {
+    /// An initiator whose TCP connection must be established within `timeout`. A refused one is retried as
+    /// [`Backoff`] decides in this mode.
+    pub fn new(offer: Offer, now: Micros, timeout: Duration, mode: Mode) -> Self {
         Self {
             stage: Stage::Connecting,
             offer,
             deadline: after(now, timeout),
             received: Vec::new(),
-            refusals: 0,
+            backoff: Backoff::new(mode),
         }
     }
 
@@ -137,16 +136,13 @@ impl Initiator {
         self.deadline = after(now, timeout);
     }
 
-    /// A system call failed. A refused TCP connection is retried [`REFUSALS`] times: some programs, perftest
-    /// for example, close a listener and open the next one on the same port while the peer already connects.
-    /// On an adapter a connect request takes long enough for that.
+    /// A system call failed.
     pub fn failed(&mut self, errno: Errno, now: Micros) -> Next {
         let is_connecting = matches!(self.stage, Stage::Connecting | Stage::Refused(_));
-        if errno != libc::ECONNREFUSED || !is_connecting || self.refusals == REFUSALS {
+        let is_refused = errno == libc::ECONNREFUSED && is_connecting;
+        let Some(wait) = is_refused.then(|| self.backoff.wait()).flatten() else {
             return Next::Failed(errno.into());
-        }
-        let wait = Duration::from_millis(REFUSED_MS << self.refusals);
-        self.refusals += 1;
+        };
         self.stage = Stage::Refused(after(now, wait));
         Next::TryAgain(wait)
     }

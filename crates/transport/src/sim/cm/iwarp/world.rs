@@ -10,6 +10,7 @@ use crate::cm::{EventKind, Phase};
 use crate::iwarp::cm::exchange::{Initiator, Next, Responder};
 use crate::iwarp::cm::negotiate::{self, Offer};
 use crate::iwarp::wire::mpa::{self, Frame};
+use crate::policy::mode::Mode;
 use crate::sim::random::{Draw, mix};
 use crate::units::Micros;
 
@@ -81,6 +82,8 @@ impl World {
             impatient: draw.chance(128),
             slow: draw.chance(64),
         };
+        let mode = draw.one_of(&[Mode::Adaptive, Mode::Never, Mode::Random(seed)]);
+        let exchange = Initiator::new(OFFER, 0, Duration::from_micros(CONNECT_TIMEOUT_US), mode);
         let mut initiator = Identifier::new(Phase::Idle);
         initiator.phase.connect().unwrap();
         initiator.phase.started(());
@@ -89,7 +92,7 @@ impl World {
             now: 0,
             faults,
             initiator,
-            exchange: Some(Initiator::new(OFFER, 0, Duration::from_micros(CONNECT_TIMEOUT_US))),
+            exchange: Some(exchange),
             try_at: Some(0),
             timer_at: Some(CONNECT_TIMEOUT_US),
             is_open: false,
