@@ -9,7 +9,7 @@ use crate::iwarp::conn::Role;
 use crate::limits::MAX_READS;
 
 /// What is agreed with the peer, and what it sent behind its frame; `None` when there is no connection.
-pub fn run(input: &mut Input<'_>) -> Option<(Agreed, Vec<u8>)> {
+pub(super) fn run(input: &mut Input<'_>) -> Option<(Agreed, Vec<u8>)> {
     let [what, ird, ord] = input.bytes();
     let offer =
         Offer { ird: u16::from(ird).min(MAX_READS), ord: u16::from(ord).min(MAX_READS), crc: what & 1 != 0 };

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The harness of the fuzz target `connection`: a connection and a table of memory regions, without a socket.
+//! The harness of the fuzz target `connection`: the handshake, the connection and a table of memory regions
+//! together, without a socket.
 //!
-//! An input says what a program, its peer, the network and the clock do, one after the other. The world in
-//! which they do it ([`world`]) asserts what must hold whatever that is: requests and receives complete once
-//! and in order, no byte changes that nobody may change, what is sent is well-formed, and a connection that
-//! ends reports its end and completes everything.
+//! An input says what the peer sends in its frame of the handshake ([`handshake`]), then what a program, its
+//! peer, the network and the clock do, one after the other. The world in which they do it ([`world`]) asserts
+//! what must hold whatever that is: requests and receives complete once and in order, no byte changes that
+//! nobody may change, what is sent is well-formed, and a connection that ends reports its end and completes
+//! everything.
 
-pub mod handshake;
-pub mod input;
+mod handshake;
+pub(super) mod input;
 pub mod memory;
 mod peer;
 #[cfg(test)]
 mod tests;
 mod world;
 
+use crate::iwarp::cm::negotiate::Agreed;
 use crate::iwarp::conn::{Conn, Framing, Role, Sizes, Terms};
 use crate::limits::MAX_INLINE;
 use crate::step::{Awaits, Budget, Quota, reason};
@@ -28,26 +31,21 @@ const DEPTH: u32 = 4;
 /// Receives that are posted at a time.
 const RECEIVES: usize = 6;
 
-/// What the handshake has agreed on.
-pub struct Start<'a> {
-    /// FPDUs have a CRC.
-    pub crc: bool,
-    /// Reads that the peer takes at a time.
-    pub ord: u32,
-    /// Who may send the first FPDU.
-    pub role: Role,
-    /// What the peer has sent behind its frame.
-    pub early: &'a [u8],
+/// One connection, from its handshake to its end, with memory in this table.
+pub fn run<T: Table>(bytes: &[u8], table: impl FnOnce() -> T) {
+    let mut input = Input::new(bytes);
+    if let Some((agreed, early)) = handshake::run(&mut input) {
+        connect(&mut input, agreed, &early, table());
+    }
 }
 
-/// One connection to its end, with memory in this table.
-pub fn run(input: &mut Input<'_>, start: Start<'_>, table: impl Table) {
+fn connect(input: &mut Input<'_>, agreed: Agreed, early: &[u8], table: impl Table) {
     let choice = input.byte();
     let framing = Framing {
-        crc: start.crc,
+        crc: agreed.crc,
         mulpdu: if choice & 1 != 0 { crate::iwarp::wire::stream::MIN_MULPDU } else { 300 },
         segment: (choice & 2 != 0).then_some(400),
-        ord: start.ord,
+        ord: agreed.ord.into(),
     };
     let sizes = match choice & 4 {
         0 => Sizes { first: 128, buffer: 600, direct: 100, behind_direct: 50 },
@@ -56,19 +54,14 @@ pub fn run(input: &mut Input<'_>, start: Start<'_>, table: impl Table) {
     let own_receives = choice & 8 == 0;
     let mut run = Run {
         conn: Conn::new(7, DEPTH, own_receives, sizes).expect("memory for a connection"),
-        world: Fuzzed::new(table, start.crc, start.role == Role::RESPONDER_TOLD, choice & 16 != 0),
-        peer: Peer::new(start.crc),
+        world: Fuzzed::new(table, agreed.crc, agreed.role == Role::RESPONDER_TOLD, choice & 16 != 0),
+        peer: Peer::new(agreed.crc),
         own_receives,
         next_id: 0,
         again: 0,
     };
-    let terms = Terms {
-        framing,
-        role: start.role,
-        wait_for_receives: choice & 32 != 0,
-        early: start.early,
-        transfers: false,
-    };
+    let terms =
+        Terms { framing, role: agreed.role, wait_for_receives: choice & 32 != 0, early, transfers: false };
     let now = run.world.now;
     run.conn.open(terms, now).expect("memory for a connection");
     run.step(reason::WRITABLE | reason::READABLE, 1 << 16);
