@@ -45,15 +45,15 @@ struct Done {
 }
 
 impl Adapter {
-    /// Of a send queue with `max` entries, in a strict mode.
-    pub(super) fn new(num: u32, max: u32, mode: Strict) -> Self {
+    /// Of a send queue with `max` entries, in a strict mode. `accessor` is its queue pair.
+    pub(super) fn new(accessor: Accessor, max: u32, mode: Strict) -> Self {
         Self {
             mode,
-            num,
+            num: accessor.qp,
             max,
             held: AtomicU64::new(0),
             done: Mutex::default(),
-            flight: Flight::new(max),
+            flight: Flight::new(accessor, max),
             changed: Mutex::default(),
             logged: Logged::new(),
         }
@@ -63,14 +63,13 @@ impl Adapter {
     pub(super) fn post(
         &self,
         wr: SendWr,
-        accessor: Accessor,
         push: impl FnOnce(SendWr) -> Result<(), SendWr>,
     ) -> Result<(), SendWr> {
         if !self.take() {
             self.report();
             return Err(wr);
         }
-        self.flight.begin(wr, accessor, push).inspect_err(|_| {
+        self.flight.begin(wr, push).inspect_err(|_| {
             self.held.fetch_sub(1, Ordering::Relaxed);
         })
     }

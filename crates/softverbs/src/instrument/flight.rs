@@ -27,7 +27,6 @@ struct Request {
     /// Success creates a completion, too.
     signaled: bool,
     memory: Vec<Access>,
-    accessor: Accessor,
     /// The checksum of what it sends, when it was posted; `None`: it sends nothing of this memory, or the
     /// memory could not be read.
     sum: Option<u64>,
@@ -35,6 +34,8 @@ struct Request {
 
 /// The requests of a send queue that are not complete to the program, in posting order.
 pub(super) struct Flight {
+    /// Whose memory the requests use.
+    accessor: Accessor,
     process: Process,
     /// The connection has ended: no request is in flight any more.
     over: AtomicBool,
@@ -55,12 +56,12 @@ impl Request {
         let sends =
             matches!(wr.op, Op::Write | Op::WriteWithImm | Op::Send | Op::SendWithImm | Op::SendWithInv);
         let sum = if sends { sum_of(&memory, accessor, process) } else { None };
-        Self { wr_id: wr.wr_id, signaled: wr.signaled, memory, accessor, sum }
+        Self { wr_id: wr.wr_id, signaled: wr.signaled, memory, sum }
     }
 
-    fn has_changed(&self, process: Process) -> bool {
+    fn has_changed(&self, accessor: Accessor, process: Process) -> bool {
         // Deregistered memory is reported for its region.
-        self.sum.is_some_and(|sum| sum_of(&self.memory, self.accessor, process).is_some_and(|now| now != sum))
+        self.sum.is_some_and(|sum| sum_of(&self.memory, accessor, process).is_some_and(|now| now != sum))
     }
 }
 
@@ -88,20 +89,24 @@ fn sum_of(memory: &[Access], accessor: Accessor, process: Process) -> Option<u64
 
 impl Flight {
     /// For a send queue with this many entries.
-    pub(super) fn new(most: u32) -> Self {
+    pub(super) fn new(accessor: Accessor, most: u32) -> Self {
         let requests = Requests { known: VecDeque::new(), most: most as usize, first: 0, flying: 0 };
-        Self { process: Process::own(), over: AtomicBool::new(false), requests: Mutex::new(requests) }
+        Self {
+            accessor,
+            process: Process::own(),
+            over: AtomicBool::new(false),
+            requests: Mutex::new(requests),
+        }
     }
 
     /// Posts a request with `push`, behind those that were posted before.
     pub(super) fn begin(
         &self,
         wr: SendWr,
-        accessor: Accessor,
         push: impl FnOnce(SendWr) -> Result<(), SendWr>,
     ) -> Result<(), SendWr> {
         let mut requests = lock(&self.requests);
-        let request = Request::of(&wr, accessor, self.process);
+        let request = Request::of(&wr, self.accessor, self.process);
         push(wr)?;
         if requests.known.len() >= requests.most {
             // More than the queue has entries, which is only a warning. The oldest ones are most probably
@@ -123,7 +128,7 @@ impl Flight {
         while requests.first < requests.flying {
             let Some(request) = requests.known.pop_front() else { break };
             requests.first += 1;
-            if !over && changed.is_none() && request.has_changed(self.process) {
+            if !over && changed.is_none() && request.has_changed(self.accessor, self.process) {
                 changed = Some(request.wr_id);
             }
         }
@@ -223,7 +228,7 @@ mod tests {
     }
 
     fn post(flight: &Flight, wr: SendWr) {
-        flight.begin(wr, ACCESSOR, NEVER_FULL).unwrap();
+        flight.begin(wr, NEVER_FULL).unwrap();
     }
 
     #[test]
@@ -231,14 +236,14 @@ mod tests {
         let mut memory = Memory::new(3 * FLIGHT_STEP);
         for (at, len) in [(0, 1), (5, 100), (0, FLIGHT_STEP + 1), (7, 2 * FLIGHT_STEP)] {
             for place in [at, at + len / 2, at + len - 1] {
-                let flight = Flight::new(8);
+                let flight = Flight::new(ACCESSOR, 8);
                 post(&flight, request(3, Op::Write, &[memory.sge(at, len)]));
                 memory.set(place, 1);
                 assert_eq!(flight.end(1), Some(3), "{place} of {len} at {at}");
                 memory.set(place, 0);
             }
         }
-        let flight = Flight::new(8);
+        let flight = Flight::new(ACCESSOR, 8);
         post(&flight, request(1, Op::Send, &[memory.sge(0, 4), memory.sge(100, 4)]));
         post(&flight, request(2, Op::Send, &[memory.sge(0, 4), memory.sge(200, 4)]));
         memory.set(203, 9);
@@ -249,7 +254,7 @@ mod tests {
     #[test]
     fn memory_that_is_not_sent_or_no_longer_in_flight_may_change() {
         let mut memory = Memory::new(64);
-        let flight = Flight::new(8);
+        let flight = Flight::new(ACCESSOR, 8);
         post(&flight, request(1, Op::Read, &[memory.sge(0, 8)]));
         post(&flight, request(2, Op::Write, &[memory.sge(8, 8)]));
         post(&flight, request(3, Op::Write, &[]));
@@ -266,7 +271,7 @@ mod tests {
     #[test]
     fn a_region_is_in_use_until_the_completion() {
         let (a, b) = (Memory::new(64), Memory::new(64));
-        let flight = Flight::new(2);
+        let flight = Flight::new(ACCESSOR, 2);
         post(&flight, request(1, Op::Read, &[a.sge(0, 8), b.sge(0, 8)]));
         post(&flight, request(2, Op::Send, &[a.sge(0, 8)]));
         assert_eq!((flight.uses(a.stag), flight.uses(b.stag), flight.uses(1)), (Some(1), Some(1), None));
@@ -283,7 +288,7 @@ mod tests {
 
     #[test]
     fn an_unsignalled_request_is_in_flight_until_a_later_completion() {
-        let flight = Flight::new(4);
+        let flight = Flight::new(ACCESSOR, 4);
         let unsignalled = |wr_id| SendWr { signaled: false, ..request(wr_id, Op::Write, &[]) };
         post(&flight, request(1, Op::Write, &[]));
         assert_eq!(flight.unsignalled(), None);
@@ -302,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_signalled_request_is_outstanding_until_its_completion() {
-        let flight = Flight::new(4);
+        let flight = Flight::new(ACCESSOR, 4);
         let unsignalled = |wr_id| SendWr { signaled: false, ..request(wr_id, Op::Write, &[]) };
         assert_eq!(flight.outstanding(), Outstanding::Nothing);
         post(&flight, unsignalled(1));
@@ -326,8 +331,8 @@ mod tests {
     #[test]
     fn a_request_that_was_not_posted_is_not_in_flight() {
         let memory = Memory::new(64);
-        let flight = Flight::new(2);
-        let wr = flight.begin(request(1, Op::Send, &[memory.sge(0, 8)]), ACCESSOR, Err);
+        let flight = Flight::new(ACCESSOR, 2);
+        let wr = flight.begin(request(1, Op::Send, &[memory.sge(0, 8)]), Err);
         assert_eq!(wr.map_err(|wr| wr.wr_id), Err(1));
         assert_eq!(flight.uses(memory.stag), None);
     }

@@ -112,13 +112,14 @@ pub(crate) fn deregisters(stag: u32) {
 }
 
 impl Instruments {
-    /// For a send queue with `max_send_wr` entries.
-    pub(crate) fn new(num: u32, max_send_wr: u32, settings: Settings) -> Self {
+    /// For a queue pair whose send queue has `max_send_wr` entries.
+    pub(crate) fn new(accessor: Accessor, max_send_wr: u32, settings: Settings) -> Self {
+        let num = accessor.qp;
         let Settings { strict: mode, faults, metrics } = settings;
         if mode == Strict::Off && faults.is_none() && metrics.is_none() {
             return Self(None);
         }
-        let adapter = (mode != Strict::Off).then(|| Adapter::new(num, max_send_wr, mode));
+        let adapter = (mode != Strict::Off).then(|| Adapter::new(accessor, max_send_wr, mode));
         let is_strict = adapter.is_some();
         let present = Arc::new(Present {
             mode,
@@ -154,16 +155,10 @@ impl Instruments {
     /// Posts a request to a send queue; `denied`: the remote memory does not permit its access, so on an
     /// adapter it fails. The result is that of [`Ring::push`].
     #[inline]
-    pub(crate) fn post(
-        &self,
-        sends: &Ring<SendWr>,
-        wr: SendWr,
-        accessor: Accessor,
-        denied: bool,
-    ) -> Result<bool, NotPosted> {
+    pub(crate) fn post(&self, sends: &Ring<SendWr>, wr: SendWr, denied: bool) -> Result<bool, NotPosted> {
         match self.present() {
             None => sends.push(wr).map_err(NotPosted::Full),
-            Some(present) => present.post(sends, wr, accessor, denied),
+            Some(present) => present.post(sends, wr, denied),
         }
     }
 
@@ -256,13 +251,7 @@ impl Instruments {
 
 impl Present {
     #[cold]
-    fn post(
-        &self,
-        sends: &Ring<SendWr>,
-        wr: SendWr,
-        accessor: Accessor,
-        denied: bool,
-    ) -> Result<bool, NotPosted> {
+    fn post(&self, sends: &Ring<SendWr>, wr: SendWr, denied: bool) -> Result<bool, NotPosted> {
         // The instruments only see requests for which the queue has an entry.
         if sends.room() == 0 {
             return Err(NotPosted::Full(wr));
@@ -277,7 +266,7 @@ impl Present {
         };
         let push = |wr| match &self.adapter {
             None => push(wr),
-            Some(adapter) => adapter.post(wr, accessor, push),
+            Some(adapter) => adapter.post(wr, push),
         };
         let posted = match &self.metrics {
             None => push(wr),

@@ -179,7 +179,7 @@ impl Qp {
         let is_roce = matches!(transport, Transport::Roce(_));
         let (sends, receives) = (Arc::new(Ring::new(max_send_wr)?), Ring::new(max_recv_wr)?);
         let session = Session { transport, batch: Batch::new()?, process: Process::own(), timer: None };
-        let instruments = Instruments::new(num, max_send_wr, instruments);
+        let instruments = Instruments::new(Accessor { pd, qp: num }, max_send_wr, instruments);
         let send_cq = Producer::new(send_cq, Some(sends.clone()), instruments.observer())?;
         let recv_cq = Producer::new(recv_cq, None, instruments.observer())?;
         let policy = config::get().policy;

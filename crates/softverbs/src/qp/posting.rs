@@ -79,7 +79,7 @@ impl Qp {
     /// [`Ring::push`](crate::progress::ring::Ring::push).
     #[inline]
     pub(super) fn push(&self, wr: SendWr, denied: bool) -> Result<bool, NotPosted> {
-        self.instruments.post(&self.sends, wr, self.accessor(), denied)
+        self.instruments.post(&self.sends, wr, denied)
     }
 
     /// Posts a request to a queue that was full.

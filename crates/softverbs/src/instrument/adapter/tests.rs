@@ -22,7 +22,7 @@ fn request() -> SendWr {
 
 /// Posts this many requests, as far as there is room.
 fn post(adapter: &Adapter, count: u32) -> u32 {
-    (0..count).filter(|_| adapter.post(request(), ACCESSOR, |_| Ok(())).is_ok()).count() as u32
+    (0..count).filter(|_| adapter.post(request(), |_| Ok(())).is_ok()).count() as u32
 }
 
 /// Requests complete: this many unsignalled ones, then a signalled one.
@@ -32,7 +32,7 @@ fn complete(adapter: &Adapter, unsignalled: u32) {
 }
 
 fn adapter(max: u32) -> Adapter {
-    Adapter::new(1, max, Strict::Adapter)
+    Adapter::new(ACCESSOR, max, Strict::Adapter)
 }
 
 fn has_reported(adapter: &Adapter) -> bool {
@@ -89,8 +89,8 @@ fn a_completion_without_room_is_counted_once() {
 #[test]
 fn a_request_that_was_not_posted_uses_no_entry() {
     for mode in [Strict::Warn, Strict::Adapter] {
-        let queue = Adapter::new(1, 1, mode);
-        assert!(queue.post(request(), ACCESSOR, Err).is_err());
+        let queue = Adapter::new(ACCESSOR, 1, mode);
+        assert!(queue.post(request(), Err).is_err());
         assert_eq!(post(&queue, 1), 1);
         assert!(!has_reported(&queue));
     }
@@ -98,10 +98,10 @@ fn a_request_that_was_not_posted_uses_no_entry() {
 
 #[test]
 fn a_warning_refuses_nothing() {
-    let queue = Adapter::new(1, 2, Strict::Warn);
+    let queue = Adapter::new(ACCESSOR, 2, Strict::Warn);
     assert_eq!(post(&queue, 2), 2);
     (0..2).for_each(|_| queue.released());
-    assert!(!has_reported(&Adapter::new(1, 2, Strict::Warn)), "nothing was posted there");
+    assert!(!has_reported(&Adapter::new(ACCESSOR, 2, Strict::Warn)), "nothing was posted there");
     assert_eq!(post(&queue, 1), 1);
     assert!(has_reported(&queue), "the third one");
     assert!(queue.has_room(usize::MAX));
