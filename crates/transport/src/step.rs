@@ -116,7 +116,8 @@ pub trait Progress {
     /// Whether it has taken a receive whose completion is not in the completion queue yet.
     fn has_receive(&self) -> bool;
     /// From now on a message without a receive ends the connection; a step with [`reason::RECEIVE`] follows.
-    fn wait_no_more(&mut self);
+    /// Without effect where no message waits for a receive: the peer sends it again.
+    fn wait_no_more(&mut self) {}
 }
 
 /// A connection that a driver steps, with a host that has a link of its transport.
@@ -136,9 +137,10 @@ pub trait Connection<H>: Progress {
     fn abandon(&mut self, host: &mut H);
 }
 
-/// Implements [`Connection`] by the methods of a type, for hosts with this link.
+/// Implements [`Connection`] by the methods of a type, for hosts with this link; in braces, the methods of
+/// [`Progress`] whose default does not suffice.
 macro_rules! connection {
-    ($conn:ty, $link:path) => {
+    ($conn:ty, $link:path $(, { $($progress:tt)* })?) => {
         impl $crate::step::Progress for $conn {
             fn deadline(&self) -> Option<$crate::units::Micros> {
                 self.deadline()
@@ -160,9 +162,7 @@ macro_rules! connection {
                 self.has_receive()
             }
 
-            fn wait_no_more(&mut self) {
-                self.wait_no_more();
-            }
+            $($($progress)*)?
         }
 
         impl<H: $link> $crate::step::Connection<H> for $conn {

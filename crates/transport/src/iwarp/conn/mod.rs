@@ -356,4 +356,8 @@ impl Conn {
     }
 }
 
-crate::step::connection!(Conn, StreamLink);
+crate::step::connection!(Conn, StreamLink, {
+    fn wait_no_more(&mut self) {
+        self.wait_no_more();
+    }
+});

@@ -295,9 +295,6 @@ impl Rc {
         self.responder.rq.flush(host, self.own_receives);
     }
 
-    /// A message without a receive is answered by an RNR NAK, so that none waits here.
-    pub fn wait_no_more(&mut self) {}
-
     /// The queue pair is destroyed: no further completions.
     pub fn abandon(&mut self, _host: &mut impl PacketLink) {
         self.state = State::Over;
