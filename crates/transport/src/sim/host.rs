@@ -4,12 +4,13 @@
 
 use super::checker::Durability;
 use super::memory::PERSISTENT;
-use super::plan::{Disk, Predictions};
+use super::plan::Disk;
 use super::random::mix;
 use super::world::{Side, Sim, say};
 use crate::access::{Access, Denied, REMOTE_READ, REMOTE_WRITE};
 use crate::host::{Durable, Ended};
 use crate::iwarp::link::{LinkError, Part};
+use crate::policy::mode::Mode;
 use crate::testing::memory::{Memory, Regions, State};
 use crate::testing::queues::WorkQueue;
 use crate::testing::stream::Pipe;
@@ -297,11 +298,12 @@ impl StreamWorld for At<'_> {
     fn may_copy_directly(&self, remote: Access) -> bool {
         let is_exported = self.is_exported(remote);
         let predicted = match self.sim.plan.predictions {
-            Predictions::Adaptive => is_exported,
-            Predictions::Never => false,
-            Predictions::Always => true,
+            // By the keys that the peer has exported, like the driver of a real connection.
+            Mode::Adaptive => is_exported,
+            Mode::Never => false,
+            Mode::Always => true,
             // Of all that has happened, as nothing can be drawn here.
-            Predictions::Random => mix(self.sim.print ^ self.sim.actions as u64) % 2 == 0,
+            Mode::Random(seed) => mix(seed ^ self.sim.print ^ self.sim.actions as u64) % 2 == 0,
         };
         let wrong = &self.sim.mispredicted[usize::from(predicted)];
         wrong.set(wrong.get() + u64::from(predicted != is_exported));

@@ -5,6 +5,7 @@
 use super::random::Draw;
 use super::request::{IWARP, Mix};
 use crate::iwarp::conn::{Framing, Role, Sizes};
+use crate::policy::mode::Mode;
 use crate::step::{Budget, Quota};
 
 /// When a program posts receives.
@@ -28,17 +29,6 @@ pub(super) enum Disk {
     Fast,
     Slow,
     Failing,
-}
-
-/// How a host predicts whether a request can be carried out by direct copy. Any answer must be correct.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Predictions {
-    /// By the keys that the peer has exported, as the driver of a real connection.
-    #[default]
-    Adaptive,
-    Never,
-    Always,
-    Random,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -91,7 +81,8 @@ pub(super) struct Plan {
     pub transfers: bool,
     /// The keys for them are there from the beginning, not only after their first use.
     pub exported: bool,
-    pub predictions: Predictions,
+    /// How a host predicts whether a request can be carried out by direct copy. Any answer must be correct.
+    pub predictions: Mode,
     pub untransferred: u32,
     pub short_transfer: u32,
 }
@@ -148,12 +139,8 @@ impl Plan {
             lose: ends && draw.below(64) == 0,
             transfers: draw.below(2) == 0,
             exported: draw.below(2) == 0,
-            predictions: draw.one_of(&[
-                Predictions::Adaptive,
-                Predictions::Never,
-                Predictions::Always,
-                Predictions::Random,
-            ]),
+            // The host mixes what has happened in the schedule into the seed.
+            predictions: draw.one_of(&[Mode::Adaptive, Mode::Never, Mode::Always, Mode::Random(0)]),
             untransferred: draw.rate(128),
             short_transfer: draw.rate(128),
         }
