@@ -73,21 +73,6 @@ struct Remote {
     rkey: u32,
 }
 
-/// Posts one send work request. `remote` must be given for one-sided opcodes, `imm` for those with immediate
-/// data.
-#[inline(always)]
-fn post_send(
-    qp: *mut ibv_qp,
-    opcode: ibv_wr_opcode::Type,
-    flags: u32,
-    range: Option<ibv_sge>,
-    remote: Option<Remote>,
-    imm: Option<u32>,
-    op_context: *const c_void,
-) -> Result<()> {
-    post_send_by(&Permitted, qp, opcode, flags, range, remote, imm, op_context)
-}
-
 /// How a work request is posted.
 trait Post {
     /// Same as `ibv_post_send`.
@@ -142,6 +127,8 @@ impl Post for (Denied<'_>, &Conn) {
     }
 }
 
+/// Posts one send work request. `remote` must be given for one-sided opcodes, `imm` for those with immediate
+/// data.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "they are the fields of the work request")]
 fn post_send_by(
@@ -149,12 +136,48 @@ fn post_send_by(
     qp: *mut ibv_qp,
     opcode: ibv_wr_opcode::Type,
     flags: u32,
-    range: Option<ibv_sge>,
+    range: ibv_sge,
     remote: Option<Remote>,
     imm: Option<u32>,
     op_context: *const c_void,
 ) -> Result<()> {
     let mut sge = MaybeUninit::<ibv_sge>::uninit();
+    let ranges = (ptr::from_mut(sge.write(range)), 1);
+    post_send_ranges(how, qp, opcode, flags, ranges, remote, imm, op_context)
+}
+
+/// Posts a request without a local range, with completion flags that were checked. Returns whether the
+/// provider has accepted it. Out of line, because the other requests would need a jump around it; and not a
+/// `Result`, which the compiler would compare again when the others are posted.
+#[cold]
+#[inline(never)]
+fn post_empty(
+    how: &impl Post,
+    qp: *mut ibv_qp,
+    opcode: ibv_wr_opcode::Type,
+    flags: c_int,
+    remote: Option<Remote>,
+    imm: Option<u32>,
+    op_context: *const c_void,
+) -> bool {
+    let post =
+        |flags| post_send_ranges(how, qp, opcode, flags, (ptr::null_mut(), 0), remote, imm, op_context);
+    send_flags(flags).and_then(post).is_ok()
+}
+
+/// Same with these local ranges.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "they are the fields of the work request")]
+fn post_send_ranges(
+    how: &impl Post,
+    qp: *mut ibv_qp,
+    opcode: ibv_wr_opcode::Type,
+    flags: u32,
+    (sg_list, num_sge): (*mut ibv_sge, c_int),
+    remote: Option<Remote>,
+    imm: Option<u32>,
+    op_context: *const c_void,
+) -> Result<()> {
     let mut request = MaybeUninit::<Posted<ibv_send_wr>>::uninit();
     let mut bad_wr = MaybeUninit::<*mut ibv_send_wr>::uninit();
     let request = request.as_mut_ptr();
@@ -166,17 +189,8 @@ fn post_send_by(
         let p = (&raw mut (*request).wr).cast::<ibv_send_wr>();
         (&raw mut (*p).wr_id).write(op_context as u64);
         (&raw mut (*p).next).write(ptr::null_mut());
-        match range {
-            Some(range) => {
-                sge.write(range);
-                (&raw mut (*p).sg_list).write(sge.as_mut_ptr());
-                (&raw mut (*p).num_sge).write(1);
-            }
-            None => {
-                (&raw mut (*p).sg_list).write(ptr::null_mut());
-                (&raw mut (*p).num_sge).write(0);
-            }
-        }
+        (&raw mut (*p).sg_list).write(sg_list);
+        (&raw mut (*p).num_sge).write(num_sge);
         (&raw mut (*p).opcode).write(opcode);
         (&raw mut (*p).send_flags).write(flags);
         if let Some(imm) = imm {
@@ -202,11 +216,35 @@ fn post_recv_with(
     op_context: *const c_void,
     post: impl FnOnce(*mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
 ) -> Result<()> {
-    let mut sge = MaybeUninit::<ibv_sge>::uninit();
-    let (sg_list, num_sge) = match range {
-        Some(range) => (ptr::from_mut(sge.write(range)), 1),
-        None => (ptr::null_mut(), 0),
+    let Some(range) = range else {
+        let posted = post_recv_empty(call, qp, op_context, post);
+        return if posted { Ok(()) } else { Err(Error::Provider.into()) };
     };
+    let mut sge = MaybeUninit::<ibv_sge>::uninit();
+    post_recv_ranges(call, qp, (ptr::from_mut(sge.write(range)), 1), op_context, post)
+}
+
+/// Posts a receive without a range; see [`post_empty`].
+#[cold]
+#[inline(never)]
+fn post_recv_empty(
+    call: &'static str,
+    qp: *mut ibv_qp,
+    op_context: *const c_void,
+    post: impl FnOnce(*mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
+) -> bool {
+    post_recv_ranges(call, qp, (ptr::null_mut(), 0), op_context, post).is_ok()
+}
+
+/// Posts a receive with these ranges.
+#[inline(always)]
+fn post_recv_ranges(
+    call: &'static str,
+    qp: *mut ibv_qp,
+    (sg_list, num_sge): (*mut ibv_sge, c_int),
+    op_context: *const c_void,
+    post: impl FnOnce(*mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
+) -> Result<()> {
     let wr = ibv_recv_wr { wr_id: op_context as u64, next: ptr::null_mut(), sg_list, num_sge };
     let mut request = Posted { wr: MaybeUninit::new(wr), qp };
     let request = &raw mut request;
@@ -321,10 +359,15 @@ fn one_sided_by(
             );
         }
         (Some(local_mr), Some(remote_mr)) => (
-            Some(local_mr.range(local.offset, request_len)),
+            local_mr.range(local.offset, request_len),
             Remote { addr: remote_mr.addr(remote.offset), rkey: remote_mr.rkey() },
         ),
-        (None, None) if local.offset | remote.offset | len == 0 => (None, Remote { addr: 0, rkey: 0 }),
+        (None, None) if local.offset | remote.offset | len == 0 => {
+            let remote = Some(Remote { addr: 0, rkey: 0 });
+            let (qp, opcode) = (conn.queue_pair(), operation.opcode);
+            let posted = post_empty(how, qp, opcode, given_flags, remote, imm, op_context);
+            return if posted { Ok(()) } else { Err(Error::Provider.into()) };
+        }
         (None, None) => {
             return Err(Fail::Invalid("dst and src are NULL, but the offsets and len are not all 0"));
         }
@@ -458,7 +501,7 @@ fn post_write(
     op_context: *const c_void,
 ) -> Result<()> {
     let (qp, opcode) = (conn.queue_pair(), WRITE.opcode);
-    post_send_by(how, qp, opcode, flags, Some(range), Some(remote), None, op_context)
+    post_send_by(how, qp, opcode, flags, range, Some(remote), None, op_context)
 }
 
 /// Posts a native atomic write. It is fenced like other atomic writes, because a flush by a read may precede
@@ -599,7 +642,8 @@ fn flush_by(
             }
             // SAFETY: the connection keeps its queue pair alive, and `native` exists only for a queue pair
             // with native flush.
-            return Ok(unsafe { native_flush(conn, remote, request_len, kind, flags, op_context as u64) }?);
+            let posted = unsafe { native_flush(conn, remote, request_len, kind, flags, op_context as u64) };
+            return if posted { Ok(()) } else { Err(Error::Provider.into()) };
         }
     }
     // A read implements a flush of any length. No provider uses the immediate data of a read, so they carry
@@ -607,10 +651,10 @@ fn flush_by(
     let range = conn.flush().target();
     let opcode = ibv_wr_opcode::IBV_WR_RDMA_READ;
     let kind = Some(u32::from_be(kind));
-    post_send_by(how, conn.queue_pair(), opcode, flags, Some(range), Some(remote), kind, op_context)
+    post_send_by(how, conn.queue_pair(), opcode, flags, range, Some(remote), kind, op_context)
 }
 
-/// Posts a native flush.
+/// Posts a native flush. Returns whether the provider has accepted it; see [`post_empty`].
 ///
 /// # Safety
 /// The queue pair must be alive and support the operation.
@@ -622,7 +666,7 @@ unsafe fn native_flush(
     kind: FlushKind,
     flags: u32,
     wr_id: u64,
-) -> error::Result<()> {
+) -> bool {
     let Some(NativeFlush { qp, .. }) = conn.native_flush() else { unreachable!("seen by flush") };
     let counted_as = match kind {
         FlushKind::Visibility => Kind::FlushVisibility,
@@ -634,10 +678,10 @@ unsafe fn native_flush(
             qp.flush(wr_id, flags, remote.rkey, remote.addr, len, kind)
         })
     };
-    match ret {
-        0 => Ok(()),
-        ret => Err(not_posted::native("ibv_wr_flush", conn, ret, wr_id)),
+    if ret != 0 {
+        not_posted::native("ibv_wr_flush", conn, ret, wr_id);
     }
+    ret == 0
 }
 
 /// Why a flush is not supported.
@@ -676,13 +720,17 @@ pub fn send(
     imm: Option<u32>,
     op_context: *const c_void,
 ) -> Result<()> {
+    let given_flags = flags;
     let flags = send_flags(flags)?;
-    let range = message(src.mr, src.offset, len)?;
     let opcode = match imm {
         Some(_) => ibv_wr_opcode::IBV_WR_SEND_WITH_IMM,
         None => ibv_wr_opcode::IBV_WR_SEND,
     };
-    post_send(conn.queue_pair(), opcode, flags, range, None, imm, op_context)
+    let Some(range) = message(src.mr, src.offset, len)? else {
+        let posted = post_empty(&Permitted, conn.queue_pair(), opcode, given_flags, None, imm, op_context);
+        return if posted { Ok(()) } else { Err(Error::Provider.into()) };
+    };
+    post_send_by(&Permitted, conn.queue_pair(), opcode, flags, range, None, imm, op_context)
 }
 
 /// Posts a receive on a connection.
