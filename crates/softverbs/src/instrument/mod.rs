@@ -153,12 +153,22 @@ impl Instruments {
     }
 
     /// Posts a request to a send queue; `denied`: the remote memory does not permit its access, so on an
-    /// adapter it fails. The result is that of [`Ring::push`].
+    /// adapter it fails. The result is that of [`Ring::push`] or, if it was not posted, that of `otherwise`.
     #[inline]
-    pub(crate) fn post(&self, sends: &Ring<SendWr>, wr: SendWr, denied: bool) -> Result<bool, NotPosted> {
+    pub(crate) fn post<E>(
+        &self,
+        sends: &Ring<SendWr>,
+        wr: SendWr,
+        denied: bool,
+        otherwise: impl FnOnce(NotPosted) -> Result<bool, E>,
+    ) -> Result<bool, E> {
+        // A result that both arms share would have room for a request, and each post would copy it.
         match self.present() {
-            None => sends.push(wr).map_err(NotPosted::Full),
-            Some(present) => present.post(sends, wr, denied),
+            None => match sends.push(wr) {
+                Ok(alone) => Ok(alone),
+                Err(wr) => otherwise(NotPosted::Full(wr)),
+            },
+            Some(present) => present.post(sends, wr, denied).or_else(otherwise),
         }
     }
 

@@ -76,20 +76,22 @@ impl Qp {
     }
 
     /// Posts a request; `denied`: the remote memory does not permit its access. The result is that of
-    /// [`Ring::push`](crate::progress::ring::Ring::push).
+    /// [`Ring::push`](crate::progress::ring::Ring::push). ENOMEM: the queue is full.
     #[inline]
-    pub(super) fn push(&self, wr: SendWr, denied: bool) -> Result<bool, NotPosted> {
-        self.instruments.post(&self.sends, wr, denied)
+    pub(super) fn push(&self, wr: SendWr, denied: bool) -> Result<bool, Errno> {
+        self.instruments.post(&self.sends, wr, denied, |why| self.push_late(why, denied))
     }
 
-    /// Posts a request to a queue that was full.
+    /// Posts a request that was not posted because the queue was full.
     #[cold]
-    fn push_late(&self, mut wr: SendWr, denied: bool) -> Result<bool, Errno> {
-        while self.await_entry() {
-            match self.push(wr, denied) {
+    fn push_late(&self, mut why: NotPosted, denied: bool) -> Result<bool, Errno> {
+        while let NotPosted::Full(wr) = why {
+            if !self.await_entry() {
+                break;
+            }
+            match self.instruments.post(&self.sends, wr, denied, Err) {
                 Ok(alone) => return Ok(alone),
-                Err(NotPosted::Full(back)) => wr = back,
-                Err(NotPosted::Refused) => break,
+                Err(again) => why = again,
             }
         }
         Err(libc::ENOMEM)
@@ -148,11 +150,7 @@ impl Posting<'_> {
         self.signaled |= wr.signaled;
         self.remote = wr.transferable().then(|| wr.remote(0));
         probes::post(qp.num, &wr);
-        let alone = match qp.push(wr, denied) {
-            Ok(alone) => alone,
-            Err(NotPosted::Full(wr)) => qp.push_late(wr, denied)?,
-            Err(NotPosted::Refused) => return Err(libc::ENOMEM),
-        };
+        let alone = qp.push(wr, denied)?;
         if !self.posted {
             (self.posted, self.alone) = (true, alone);
         }
