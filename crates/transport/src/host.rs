@@ -82,9 +82,12 @@ pub trait Host {
     fn change(&mut self, access: Access, update: &dyn Fn(u64) -> u64) -> Result<u64, Unchanged>;
     /// Stores eight bytes with a single store. The batch must be empty.
     fn store(&mut self, access: Access, word: [u8; 8]) -> Result<(), Unchanged>;
-    /// If a read of this region must find earlier writes durable, starts a flush of the whole region to
-    /// persistence. `number` identifies the read when the flush completes.
-    fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied>;
+    /// The access with these rights to all bytes of a region or window.
+    fn whole(&mut self, stag: u32, rights: u32) -> Result<Access, Denied>;
+    /// If an access must find earlier writes durable, starts a flush to persistence: of its range, if it has
+    /// the right to flush, else, for a read of a region for flush to persistence, of the whole region.
+    /// `number` identifies the request when the flush completes.
+    fn make_durable(&mut self, access: Access, number: u64) -> Result<Durable, Denied>;
 
     /// Binds a memory window on behalf of this connection.
     fn bind(&mut self, window: Bind) -> Result<(), Denied>;

@@ -40,6 +40,7 @@ pub mod opcode {
     pub const FETCH_ADD: u32 = 4;
     pub const BIND_MW: u32 = 5;
     pub const LOCAL_INV: u32 = 6;
+    pub const FLUSH: u32 = 8;
     pub const ATOMIC_WRITE: u32 = 9;
     pub const RECV: u32 = 128;
     pub const RECV_RDMA_WITH_IMM: u32 = 129;
@@ -91,6 +92,9 @@ pub enum Op {
     FetchAdd,
     /// Writes eight bytes with a single store (IBTA, annex A19).
     AtomicWrite,
+    /// Makes what was written to the peer's memory visible or durable, with [`Local::Flush`] (IBTA, annex
+    /// A19).
+    Flush,
     /// Send.
     Send,
     /// Send with immediate data.
@@ -113,6 +117,7 @@ impl Op {
             Self::CompareSwap => "compare-and-swap",
             Self::FetchAdd => "fetch-and-add",
             Self::AtomicWrite => "atomic write",
+            Self::Flush => "flush",
             Self::Send => "send",
             Self::SendWithImm => "send with immediate data",
             Self::SendWithInv => "send with invalidate",
@@ -130,6 +135,7 @@ impl Op {
             Self::CompareSwap => opcode::COMP_SWAP,
             Self::FetchAdd => opcode::FETCH_ADD,
             Self::AtomicWrite => opcode::ATOMIC_WRITE,
+            Self::Flush => opcode::FLUSH,
             Self::BindMw => opcode::BIND_MW,
             Self::LocalInv => opcode::LOCAL_INV,
         }
@@ -221,6 +227,16 @@ pub enum Local {
         /// The value to store.
         swap: u64,
     },
+    /// No payload: flushes a range of the peer's memory that starts at [`SendWr::remote_addr`].
+    Flush {
+        /// Bytes.
+        len: u32,
+        /// The rights that the flush requires: [`FLUSH_GLOBAL`](crate::access::FLUSH_GLOBAL),
+        /// [`FLUSH_PERSISTENT`](crate::access::FLUSH_PERSISTENT) or both.
+        rights: u32,
+        /// Flushes the whole region instead of the range.
+        whole: bool,
+    },
 }
 
 impl Local {
@@ -253,7 +269,9 @@ impl Local {
                 (Some(Access { stag: *lkey, addr, len, rights }), &[][..])
             }
             Self::Entries(entries) => (None, &entries[..]),
-            Self::Inline(_) | Self::LongInline(_) | Self::Window { .. } => (None, &[][..]),
+            Self::Inline(_) | Self::LongInline(_) | Self::Window { .. } | Self::Flush { .. } => {
+                (None, &[][..])
+            }
         };
         only.into_iter().chain(parts(several, from, len, rights))
     }
@@ -287,7 +305,8 @@ pub struct SendWr {
 /// The request in log messages: operation, length and addresses.
 impl fmt::Display for SendWr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} bytes", self.op.name(), self.len)?;
+        let len = if let Local::Flush { len, .. } = self.local { len } else { self.len };
+        write!(f, "{}, {len} bytes", self.op.name())?;
         let mut parts = self.local.parts(0, self.len as usize, 0);
         if let Some(part) = parts.next() {
             write!(f, ", local address {:#x}, lkey {:#x}", part.addr, part.stag)?;
@@ -316,7 +335,7 @@ impl SendWr {
 
     /// Whether the request completes with a response of the peer, and so counts towards the ORD.
     pub fn is_answered(&self) -> bool {
-        matches!(self.op, Op::Read | Op::CompareSwap | Op::FetchAdd | Op::AtomicWrite)
+        matches!(self.op, Op::Read | Op::CompareSwap | Op::FetchAdd | Op::AtomicWrite | Op::Flush)
     }
 
     /// Whether the response stores bytes in the memory of this side.

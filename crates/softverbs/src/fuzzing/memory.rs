@@ -80,6 +80,10 @@ impl Memory for Array {
         memory::change(access, PD, update)
     }
 
+    fn whole(&mut self, stag: u32, rights: u32) -> Result<Access, Denied> {
+        memory::whole(stag, rights, PD)
+    }
+
     fn is_persistent(&mut self, read: Access) -> Result<bool, Denied> {
         Ok(memory::acquire(read, PD)?.persistent().is_some())
     }

@@ -9,7 +9,8 @@ use rdma_sys::rdma_cm_event_type::{
     RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
 };
 use rpma_metrics::{Connection, Event, Kind, Process, flushes};
-use transport::wr::{Completion, Op, SendWr, opcode, status};
+use transport::access::FLUSH_PERSISTENT;
+use transport::wr::{Completion, Local, Op, SendWr, opcode, status};
 
 /// The counters of this process, if enabled. The first call starts the thread that serves them; it is made
 /// for the first region or queue pair, not when the library is loaded or the device opened.
@@ -77,6 +78,12 @@ impl Counting {
                 _ => (Some(Kind::Read), len),
             },
             Op::AtomicWrite => (Some(Kind::AtomicWrite), len),
+            Op::Flush => match wr.local {
+                Local::Flush { rights, .. } if rights & FLUSH_PERSISTENT != 0 => {
+                    (Some(Kind::FlushPersistent), 0)
+                }
+                _ => (Some(Kind::FlushVisibility), 0),
+            },
             Op::CompareSwap | Op::FetchAdd => (Some(Kind::Atomic), len),
             Op::Send | Op::SendWithImm | Op::SendWithInv => (Some(Kind::Send), len),
             // They are local operations.

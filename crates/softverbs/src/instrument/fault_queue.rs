@@ -178,7 +178,7 @@ impl FaultQueue {
 fn event_of(op: Op) -> Option<Event> {
     match op {
         Op::Write | Op::WriteWithImm | Op::AtomicWrite => Some(Event::Write),
-        Op::Read => Some(Event::Read),
+        Op::Read | Op::Flush => Some(Event::Read),
         Op::CompareSwap | Op::FetchAdd => Some(Event::Atomic),
         Op::Send | Op::SendWithImm | Op::SendWithInv => Some(Event::Send),
         // They are local operations.

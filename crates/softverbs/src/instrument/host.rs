@@ -182,8 +182,12 @@ impl<H: Exposed> Host for Instrumented<'_, H> {
         self.host.store(access, word)
     }
 
-    fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied> {
-        self.host.make_durable(read, number)
+    fn whole(&mut self, stag: u32, rights: u32) -> Result<Access, Denied> {
+        self.host.whole(stag, rights)
+    }
+
+    fn make_durable(&mut self, access: Access, number: u64) -> Result<Durable, Denied> {
+        self.host.make_durable(access, number)
     }
 
     fn bind(&mut self, window: Bind) -> Result<(), Denied> {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Flushes to persistence: the modified pages of a memory region are written back to the mapped file.
+//! Flushes to persistence: the modified pages of registered memory are written back to the mapped file.
 //!
 //! The duration depends on the medium, so a separate thread calls msync(2); a thread that drives connections
-//! calls it only if that one cannot be started. A flush covers the whole region, regardless of what modified
-//! it: this or another connection, through this or another region of the same mapping, or the program itself.
-//! Flushes that are queued while one is in progress and whose ranges overlap or adjoin share one msync(2).
+//! calls it only if that one cannot be started. A read of a region for flush to persistence covers the whole
+//! region, a FLUSH of RoCE its range, regardless of what modified it: this or another connection, through
+//! this or another region of the same mapping, or the program itself. Flushes that are queued while one is in
+//! progress and whose ranges overlap or adjoin share one msync(2).
 //!
 //! The kernel reports a failed write-back once, to the first caller, and then considers the pages written. So
 //! a failure fails all flushes that shared the call, and all later flushes of regions with that memory, over

@@ -21,7 +21,7 @@ pub(crate) use mapping::is_accessible;
 pub(crate) use place::{Batch, fetch, store};
 #[cfg(test)]
 pub(crate) use table::FULL;
-pub(crate) use table::{Change, Grant, Region, acquire, register_at, try_deregister};
+pub(crate) use table::{Change, Grant, Region, acquire, register_at, try_deregister, whole};
 pub(crate) use table::{alloc_window, another_key, bind_window, free_window, invalidate};
 #[cfg(any(test, fuzzing))]
 pub(crate) use table::{deregister, register};

@@ -147,7 +147,7 @@ impl Grant {
         self.addr
     }
 
-    /// Address and length of the region's memory, if a flush must make it durable.
+    /// Address and length of the region's memory, if a read must make it durable.
     pub(crate) fn persistent(&self) -> Option<(u64, u64)> {
         let is = self.slot.access.load(Ordering::Relaxed) & FLUSH_PERSISTENT != 0;
         is.then(|| self.slot.memory())
@@ -477,6 +477,15 @@ impl Grant {
         self.addr = addr.wrapping_add(slot.delta.load(Ordering::Relaxed));
         Ok(self)
     }
+}
+
+/// The access with these rights to all bytes of a region or window. If it changes meanwhile, the access may
+/// be denied, or cover what the region was.
+pub(crate) fn whole(stag: u32, rights: u32, by: impl Into<Accessor>) -> Result<Access, Denied> {
+    let slot = TABLE.find(stag).or_else(|| WINDOWS.find(stag)).ok_or(Denied::Stag)?;
+    let (addr, len) = (slot.iova.load(Ordering::Relaxed), slot.len.load(Ordering::Relaxed));
+    let access = Access { stag, addr, len: len as usize, rights };
+    acquire(access, by).map(|_| access)
 }
 
 /// Checks an access on behalf of a queue pair and grants it.

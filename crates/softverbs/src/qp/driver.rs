@@ -20,7 +20,7 @@ use crate::progress::turn::{Entry, Left};
 use crate::progress::{By, Driven, Outstanding};
 use crate::sys::{Errno, Process};
 use crate::{lock, probes};
-use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
+use transport::access::{Access, Bind, Denied, FLUSH_PERSISTENT, Unchanged, Unreachable};
 use transport::host::{self, Durable, Ended, Ending};
 use transport::iwarp::link::{LinkError, Part, StreamLink};
 use transport::roce::link::{Dropped, PacketLink};
@@ -359,15 +359,23 @@ impl<L: QpLink> host::Host for Host<'_, L> {
         memory::store(access, self.qp.accessor(), word)
     }
 
-    fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied> {
-        let grant = memory::acquire(read, self.qp.accessor())?;
-        let Some((start, len)) = grant.persistent() else { return Ok(Durable::Now) };
+    fn whole(&mut self, stag: u32, rights: u32) -> Result<Access, Denied> {
+        memory::whole(stag, rights, self.qp.accessor())
+    }
+
+    fn make_durable(&mut self, access: Access, number: u64) -> Result<Durable, Denied> {
+        let grant = memory::acquire(access, self.qp.accessor())?;
+        let range = match access.rights & FLUSH_PERSISTENT {
+            0 => grant.persistent(),
+            _ => Some((grant.addr(), access.len as u64)),
+        };
+        let Some((start, len)) = range else { return Ok(Durable::Now) };
         let lost = grant.writes_lost();
         drop(grant);
         let (qp, accessor) = (self.qp.this.clone(), self.qp.accessor());
         let done = move |durable: bool| {
             // The kernel may have reported lost writes of this memory to the flush of another region.
-            let lost = memory::acquire(read, accessor).is_ok_and(|grant| grant.writes_lost());
+            let lost = memory::acquire(access, accessor).is_ok_and(|grant| grant.writes_lost());
             let durable = durable && !lost;
             if let Some(qp) = qp.upgrade() {
                 lock(&qp.flushed).push((number, durable));

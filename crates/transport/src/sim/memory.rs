@@ -5,7 +5,9 @@
 //! it came from. What is placed elsewhere is checked when it is placed.
 
 use super::random::Draw;
-use crate::access::{Access, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use crate::access::{
+    Access, FLUSH_GLOBAL, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE,
+};
 use crate::limits::MAX_INLINE;
 use crate::testing::memory::{Memory, Region, Regions, State};
 use crate::wr::{Entries, Local, SendWr, Sge};
@@ -32,7 +34,7 @@ const RIGHTS: [u32; REGIONS] = [
     LOCAL_WRITE,
     LOCAL_WRITE | REMOTE_WRITE,
     REMOTE_READ,
-    LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | FLUSH_PERSISTENT,
+    LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | FLUSH_GLOBAL | FLUSH_PERSISTENT,
     LOCAL_WRITE | REMOTE_ATOMIC,
 ];
 
@@ -67,7 +69,9 @@ pub(super) fn entries(wr: &SendWr) -> Entries {
             assert_eq!(wr.len, entries.iter().map(|entry| entry.len).sum());
             entries.iter().copied().collect()
         }
-        Local::Inline(_) | Local::LongInline(_) | Local::Window { .. } => Entries::new(),
+        Local::Inline(_) | Local::LongInline(_) | Local::Window { .. } | Local::Flush { .. } => {
+            Entries::new()
+        }
     }
 }
 
@@ -116,7 +120,7 @@ pub(super) fn sent(memory: &Regions, side: usize, wr: &SendWr, at: usize) -> Opt
             return Some(bytes[at]);
         }
         Local::Memory { .. } | Local::Entries(_) => entry_at(&entries(wr), at)?,
-        Local::Window { .. } | Local::Atomic { .. } => return None,
+        Local::Window { .. } | Local::Atomic { .. } | Local::Flush { .. } => return None,
     };
     let start = base(side, SOURCE);
     let inside = entry.addr >= start && entry.addr + u64::from(entry.len) <= start + LEN as u64;

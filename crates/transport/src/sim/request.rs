@@ -3,6 +3,7 @@
 
 use super::memory::{self, COUNTERS, PERSISTENT, PERSISTENT_LEN, READABLE, RECEIVES, SINKS, SOURCE, WORDS};
 use super::random::Draw;
+use crate::access::{FLUSH_GLOBAL, FLUSH_PERSISTENT};
 use crate::limits::{MAX_INLINE, MAX_SGE};
 use crate::testing::memory::Regions;
 use crate::wr::{Entries, Local, Op, SendWr, Sge};
@@ -29,6 +30,7 @@ pub(super) const ROCE: &[Op] = &[
     Op::FetchAdd,
     Op::CompareSwap,
     Op::AtomicWrite,
+    Op::Flush,
 ];
 
 /// What the requests of a program are like. Rates are of 256.
@@ -70,7 +72,8 @@ impl Mix {
 
     /// There are requests that a response completes.
     pub(super) fn has_answered(&self) -> bool {
-        let is_answered = |op: &Op| matches!(op, Op::Read | Op::FetchAdd | Op::CompareSwap | Op::AtomicWrite);
+        let is_answered =
+            |op: &Op| matches!(op, Op::Read | Op::FetchAdd | Op::CompareSwap | Op::AtomicWrite | Op::Flush);
         self.ops.iter().enumerate().any(|(i, op)| self.opcodes & 1 << i != 0 && is_answered(op))
     }
 
@@ -133,14 +136,18 @@ impl Mix {
         let op = last.map_or_else(|| self.op(draw), |last| last.op);
         let atomic = matches!(op, Op::FetchAdd | Op::CompareSwap);
         let store = op == Op::AtomicWrite;
+        let flush = op == Op::Flush;
         let mut len = self.len(draw);
         if atomic || store {
             len = 8;
         }
+        if flush {
+            len = 0;
+        }
         let peer = 1 - me;
         let persistent = match last {
             Some(last) => last.rkey == memory::stag(peer, PERSISTENT),
-            None => store || op != Op::WriteWithImm && !atomic && draw.below(3) == 0,
+            None => store || flush || op != Op::WriteWithImm && !atomic && draw.below(3) == 0,
         };
         let region = match op {
             _ if persistent => PERSISTENT,
@@ -156,6 +163,7 @@ impl Mix {
         let at = match op {
             _ if atomic => 8 * draw.below(WORDS),
             _ if store => 8 * draw.below(PERSISTENT_LEN / 8),
+            _ if flush => 4 * draw.below(PERSISTENT_LEN / 4),
             _ => 4 * draw.below(room + 1),
         };
         let mut remote_addr = memory::base(peer, region) + at as u64;
@@ -213,6 +221,13 @@ impl Mix {
                 Some(Local::Atomic { addr: sink.addr, lkey: sink.lkey(), compare_add, swap })
             }
             _ => contents,
+        };
+        let contents = if flush {
+            let len = 1 + draw.below(PERSISTENT_LEN - at) as u32;
+            let rights = draw.one_of(&[FLUSH_GLOBAL, FLUSH_PERSISTENT, FLUSH_GLOBAL | FLUSH_PERSISTENT]);
+            Some(Local::Flush { len, rights, whole: draw.below(4) == 0 })
+        } else {
+            contents
         };
         SendWr {
             wr_id: 10_000 + index as u64,

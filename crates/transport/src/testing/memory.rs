@@ -27,8 +27,10 @@ pub trait Memory {
     fn fetch(&mut self, from: Access, into: &mut [u8]) -> Result<(), Unreachable>;
     /// Checks an access to eight bytes and replaces them; returns the previous number.
     fn change(&mut self, access: Access, update: &dyn Fn(u64) -> u64) -> Result<u64, Unchanged>;
-    /// Checks an access. Whether a read of the region must find earlier writes durable.
-    fn is_persistent(&mut self, read: Access) -> Result<bool, Denied>;
+    /// The access with these rights to all of a region.
+    fn whole(&mut self, stag: u32, rights: u32) -> Result<Access, Denied>;
+    /// Checks an access. Whether it must find earlier writes durable.
+    fn is_persistent(&mut self, access: Access) -> Result<bool, Denied>;
 }
 
 /// Whether a region can be accessed.
@@ -143,7 +145,13 @@ impl Memory for Regions {
         Ok(original)
     }
 
-    fn is_persistent(&mut self, read: Access) -> Result<bool, Denied> {
-        Ok(self.table[self.allowed(read)?].rights & FLUSH_PERSISTENT != 0)
+    fn whole(&mut self, stag: u32, rights: u32) -> Result<Access, Denied> {
+        let Region { addr, len, .. } = self.table[self.find(stag).ok_or(Denied::Stag)?];
+        let access = Access { stag, addr, len, rights };
+        self.allowed(access).map(|_| access)
+    }
+
+    fn is_persistent(&mut self, access: Access) -> Result<bool, Denied> {
+        Ok(self.table[self.allowed(access)?].rights & FLUSH_PERSISTENT != 0)
     }
 }

@@ -12,7 +12,7 @@ use super::connection::input::Input;
 use super::memory::{Region, State};
 use super::packets::Packets;
 use super::recorder::{BASE, Recorder};
-use crate::access::{FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use crate::access::{FLUSH_GLOBAL, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::host::Durable;
 use crate::policy::mode::Mode;
 use crate::roce::rc::{Rc, ReceiveTerms, SendTerms};
@@ -82,7 +82,12 @@ impl Run {
                 rq_psn: Psn::new(first[1 - me]),
                 reads: 1 + u16::from(choice[3] & 3),
                 rnr_timer: choice[3] >> 3,
-                access: LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC,
+                access: LOCAL_WRITE
+                    | REMOTE_WRITE
+                    | REMOTE_READ
+                    | REMOTE_ATOMIC
+                    | FLUSH_GLOBAL
+                    | FLUSH_PERSISTENT,
             };
             conn.receive(terms).expect("memory for a connection");
             conn.send(SendTerms {
@@ -95,7 +100,7 @@ impl Run {
         }
         let hosts = [(); 2].map(|()| {
             let mut host = Recorder::new(Packets::default());
-            let all = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+            let all = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSH_GLOBAL;
             let flush = if choice[0] & 2 != 0 { FLUSH_PERSISTENT } else { 0 };
             let rights = [all | flush, REMOTE_READ, LOCAL_WRITE];
             host.memory.table = (0u8..3)
@@ -210,6 +215,7 @@ impl Run {
         }
         let [what, flags, local, remote, len] = input.bytes();
         let op = match what % 8 {
+            0 if what & 0x80 != 0 => Op::Flush,
             1 if what & 0x80 != 0 => Op::AtomicWrite,
             0 | 1 => Op::Write,
             2 => Op::WriteWithImm,
@@ -220,12 +226,20 @@ impl Run {
             _ => Op::Send,
         };
         let is_atomic = matches!(op, Op::FetchAdd | Op::CompareSwap);
-        let len = if is_atomic || op == Op::AtomicWrite { 8 } else { u32::from(len) * 4 };
+        let range = u32::from(len) * 4;
+        let len = match op {
+            Op::Flush => 0,
+            _ if is_atomic || op == Op::AtomicWrite => 8,
+            _ => range,
+        };
         // Now and then memory that does not permit it, and that is behind the end.
         let (lkey, addr) = address(if flags & 0xc0 == 0xc0 { local } else { 2 });
         let addr = addr + u64::from(local) * 8;
         let (rkey, remote_addr) = address(if flags & 0x30 == 0x30 { remote } else { 0 });
         let local = match is_atomic {
+            _ if op == Op::Flush => {
+                Local::Flush { len: range, rights: FLUSH_GLOBAL << (flags & 1), whole: flags & 8 != 0 }
+            }
             true => Local::Atomic { addr, lkey, compare_add: u64::from(what), swap: 7 },
             false => Local::memory(&[Sge::new(addr, len, lkey)]).expect("an entry"),
         };

@@ -5,7 +5,8 @@ use super::memory::{Placement, Region, Regions, State};
 use super::queues::{Queues, WorkQueue};
 use super::world::{Parts, World};
 use crate::access::{
-    Access, Bind, Denied, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE,
+    Access, Bind, Denied, FLUSH_GLOBAL, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ,
+    REMOTE_WRITE,
 };
 use crate::host::{Durable, Ended};
 use crate::units::Micros;
@@ -39,7 +40,7 @@ pub enum Call {
     Changed(Access),
     /// A word was stored.
     Stored(Access),
-    /// A flush was requested for the read with this number.
+    /// A flush to persistence was requested for the request with this number.
     Flushed(Access, u64),
     /// A window was bound.
     Bound(Bind),
@@ -102,7 +103,7 @@ fn contents() -> Vec<u8> {
 impl<L> Recorder<L> {
     /// A world with this link.
     pub fn new(link: L) -> Self {
-        let all = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSH_PERSISTENT;
+        let all = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSH_GLOBAL | FLUSH_PERSISTENT;
         let of = |stag, rights, state| Region { stag, addr: BASE, len: SIZE, rights, state };
         let table =
             vec![of(STAG, all, State::Mapped), of(BARE, 0, State::Mapped), of(FOREIGN, all, State::Foreign)];

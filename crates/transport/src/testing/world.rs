@@ -53,8 +53,8 @@ pub trait World {
     fn stored(&mut self, _access: Access, _word: [u8; 8]) {}
     /// A word was changed.
     fn changed(&mut self, _access: Access, _original: u64, _now: u64) {}
-    /// A region must be made durable for the read with this number.
-    fn flush(&mut self, read: Access, number: u64) -> Durable;
+    /// Memory must be made durable for the request with this number.
+    fn flush(&mut self, access: Access, number: u64) -> Durable;
     /// Binds a window.
     fn bind_window(&mut self, _window: Bind) -> Result<(), Denied> {
         Err(Denied::Stag)
@@ -240,11 +240,17 @@ impl<W: World> Host for W {
         Ok(())
     }
 
-    fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied> {
+    fn whole(&mut self, stag: u32, rights: u32) -> Result<Access, Denied> {
+        self.uses("looks for a region");
+        let whole = self.parts().memory.whole(stag, rights);
+        whole.inspect_err(|why| self.failed(Access { stag, addr: 0, len: 0, rights }, why, true))
+    }
+
+    fn make_durable(&mut self, access: Access, number: u64) -> Result<Durable, Denied> {
         self.uses("flushes");
-        let persistent = self.parts().memory.is_persistent(read);
-        let persistent = persistent.inspect_err(|why| self.failed(read, why, true))?;
-        Ok(if persistent { self.flush(read, number) } else { Durable::Now })
+        let persistent = self.parts().memory.is_persistent(access);
+        let persistent = persistent.inspect_err(|why| self.failed(access, why, true))?;
+        Ok(if persistent { self.flush(access, number) } else { Durable::Now })
     }
 
     fn bind(&mut self, window: Bind) -> Result<(), Denied> {

@@ -371,8 +371,9 @@ impl SendHalf {
         let (ord, reads_open) = (self.framing.ord, self.reads_open);
         let Some(Entry { wr, .. }) = self.sq.entry(position) else { return Ok(None) };
         let answered = wr.is_answered();
-        // iWARP has no atomic write; the device refuses to create queue pairs for it.
-        if (answered && ord == 0) || wr.op == Op::AtomicWrite {
+        // iWARP has neither; the device refuses to create queue pairs for them.
+        let is_missing = matches!(wr.op, Op::AtomicWrite | Op::Flush);
+        if is_missing || (answered && ord == 0) {
             return Err(Failure::Request { position, status: status::LOC_QP_OP_ERR });
         }
         let waits = (wr.fence && reads_open > 0)
@@ -481,7 +482,10 @@ impl SendHalf {
                 let payload = payload(host, [source].into_iter(), source.len, crc, queue, origin)?;
                 Fpdu::new(&header, payload, source.len, crc, origin)
             }
-            local @ (Local::Entries(_) | Local::Window { .. } | Local::Atomic { .. }) => {
+            local @ (Local::Entries(_)
+            | Local::Window { .. }
+            | Local::Atomic { .. }
+            | Local::Flush { .. }) => {
                 let len = len as usize;
                 let sources = local.parts(self.taken, len, 0);
                 let payload = payload(host, sources, len, crc, queue, origin)?;

@@ -44,12 +44,14 @@ pub(super) enum Cause {
     Sequence,
     /// The queue pair does not permit this operation.
     QpAccess,
-    /// More reads and atomic operations than announced.
+    /// More reads, atomic operations and flushes than announced.
     TooMany,
     /// The word of an atomic operation is not aligned.
     Misaligned,
     /// The message is longer than the receive.
     TooLong,
+    /// A flush has no placement type, or a reserved selectivity.
+    Placement,
     /// The operation is not supported.
     Unsupported,
     /// The registered memory does not permit the access.
@@ -73,6 +75,7 @@ impl Cause {
             | Self::TooMany
             | Self::Misaligned
             | Self::TooLong
+            | Self::Placement
             | Self::Unsupported => Nak::InvalidRequest,
             Self::Denied(_) | Self::Unmapped | Self::Invalidate => Nak::RemoteAccess,
             Self::Receive | Self::NotDurable => Nak::RemoteOperational,
@@ -95,9 +98,12 @@ impl fmt::Display for Cause {
         f.write_str(match self {
             Self::Sequence => "the packet does not continue its message, or has a wrong length",
             Self::QpAccess => "the queue pair does not permit it (qp_access_flags)",
-            Self::TooMany => "more reads and atomic operations are outstanding than max_dest_rd_atomic",
+            Self::TooMany => {
+                "more reads, atomic operations and flushes are outstanding than max_dest_rd_atomic"
+            }
             Self::Misaligned => "the address is not aligned to 8 bytes",
             Self::TooLong => "the message is longer than the posted receive",
+            Self::Placement => "it has no placement type, or an unknown selectivity",
             Self::Unsupported => "the operation is not supported",
             Self::Denied(denied) => return fmt::Display::fmt(denied, f),
             Self::Unmapped => "the registered memory is no longer mapped",

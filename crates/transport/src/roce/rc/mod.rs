@@ -201,6 +201,7 @@ impl Rc {
 
     /// Processes received packets. False: the budget is used up.
     fn receive_all(&mut self, host: &mut impl PacketLink, budget: &mut Quota) -> Result<bool, End> {
+        self.resume(host)?;
         loop {
             if budget.is_used_up() {
                 return Ok(false);
@@ -219,11 +220,30 @@ impl Rc {
                 self.requester.receive(host, operation, &packet)?;
                 continue;
             }
+            if !self.responder.held.is_empty() || self.responder.must_hold(operation, &packet) {
+                if !self.responder.hold(bytes) {
+                    host.dropped_packet(Dropped::Psn);
+                }
+                continue;
+            }
             self.responder.receive(host, operation, &packet)?;
             if !std::mem::replace(&mut self.is_established, true) {
                 host.established();
             }
         }
+    }
+
+    /// Carries out requests that were kept, up to the next one that must wait.
+    fn resume(&mut self, host: &mut impl PacketLink) -> Result<(), End> {
+        while let Some(bytes) = self.responder.held.pop_front() {
+            let Ok((operation, packet)) = self.parse(&bytes) else { continue };
+            if self.responder.must_hold(operation, &packet) {
+                self.responder.held.push_front(bytes);
+                break;
+            }
+            self.responder.receive(host, operation, &packet)?;
+        }
+        Ok(())
     }
 
     /// A packet of this service whose P_Key is that of the queue pair.
@@ -282,6 +302,7 @@ impl Rc {
         }
         let ending = end.describe(failed);
         host.ends(ending);
+        self.responder.held.clear();
         if matches!(end, End::Local) {
             self.responder.discard_reads();
         }

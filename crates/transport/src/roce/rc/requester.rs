@@ -15,7 +15,7 @@ mod retry;
 use std::collections::VecDeque;
 
 use super::ending::{End, Failed};
-use super::packet::{PacketBuf, operation_of};
+use super::packet::{PacketBuf, operation_of, placement_of};
 use super::terms::{ReceiveTerms, SendTerms};
 use crate::access::{Access, Bind, Unreachable};
 use crate::host::Host;
@@ -24,7 +24,7 @@ use crate::policy::acknowledge::Acknowledging;
 use crate::policy::congestion::Window;
 use crate::policy::mode::Mode;
 use crate::roce::link::PacketLink;
-use crate::roce::wire::{AtomicEth, Bth, Extension, Opcode, Operation, Psn, Reth};
+use crate::roce::wire::{AtomicEth, Bth, Extension, Feth, Opcode, Operation, Psn, Reth, Selectivity};
 use crate::sq::{Progress, SendQueue};
 use crate::step::Quota;
 use crate::units::{Errno, Micros};
@@ -43,7 +43,7 @@ struct Message {
     position: u64,
     first: u64,
     packets: u64,
-    /// It is acknowledged by its response: a read, an atomic operation or an atomic write.
+    /// It is acknowledged by its response: a read, an atomic operation, an atomic write or a flush.
     is_answered: bool,
 }
 
@@ -377,10 +377,21 @@ fn atomic(wr: &SendWr) -> Extension {
     })
 }
 
+fn flush(wr: &SendWr) -> Extension {
+    let (len, rights, whole) = match wr.local {
+        Local::Flush { len, rights, whole } => (len, rights, whole),
+        _ => (0, 0, false),
+    };
+    let selectivity = if whole { Selectivity::Region } else { Selectivity::Range };
+    let reth = Reth { va: wr.remote_addr, rkey: wr.rkey, len };
+    Extension::Flush(Feth { placement: placement_of(rights), selectivity }, reth)
+}
+
 fn extension_of(wr: &SendWr, operation: Operation) -> Extension {
     let reth = Reth { va: wr.remote_addr, rkey: wr.rkey, len: wr.len };
     match operation {
         Operation::WriteFirst | Operation::WriteOnly | Operation::AtomicWrite => Extension::Reth(reth),
+        Operation::Flush => flush(wr),
         Operation::WriteOnlyImm => Extension::RethImm(reth, wr.imm),
         Operation::WriteLastImm | Operation::SendLastImm | Operation::SendOnlyImm => Extension::Imm(wr.imm),
         Operation::SendLastInv | Operation::SendOnlyInv => Extension::Ieth(wr.rkey),

@@ -3,7 +3,7 @@
 //!
 //! A packet with a later PSN than the expected one shows a loss: one NAK, then silence until the expected
 //! packet arrives. One with an earlier PSN is a duplicate: it is not carried out again, but acknowledged,
-//! answered from memory (a read) or from the saved result (an atomic operation, an atomic write).
+//! answered from memory (a read) or from the saved result (an atomic operation, an atomic write, a flush).
 
 mod execute;
 mod placement;
@@ -74,6 +74,8 @@ pub(super) struct Responder {
     is_silent: bool,
     message: Message,
     replies: Replies,
+    /// An atomic write that waits for a flush to persistence, and the packets behind it.
+    pub held: VecDeque<Vec<u8>>,
     /// The results of the last requests that must not be carried out again, for duplicates.
     saved: VecDeque<Saved>,
     ack_due: bool,
@@ -94,6 +96,7 @@ impl Responder {
             is_silent: false,
             message: Message::None,
             replies: Replies::default(),
+            held: VecDeque::new(),
             saved: VecDeque::new(),
             ack_due: false,
             acknowledging: Acknowledging::new(mode),
@@ -251,7 +254,7 @@ impl Responder {
         self.saved.push_back(Saved { psn, msn: self.msn, original });
     }
 
-    /// What the data of a read waited for; see [`Host::make_durable`].
+    /// What a response waited for; see [`Host::make_durable`].
     pub(super) fn durable(&mut self, number: u64, durable: bool) -> Result<(), End> {
         let Some(psn) = self.replies.release(number) else { return Ok(()) };
         if durable {

@@ -2,10 +2,10 @@
 //! What must hold in every schedule: the model of each side, and what completions mean.
 
 use super::plan::Plan;
-use crate::access::{Access, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use crate::access::{Access, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::sim::memory::{self, PERSISTENT_LEN, READABLE, RECEIVES};
 use crate::sim::plan::Disk;
-use crate::wr::{Completion, Extra, Op, RecvWr, SendWr, opcode, status};
+use crate::wr::{Completion, Extra, Local, Op, RecvWr, SendWr, opcode, status};
 
 /// When something happened: events are counted.
 pub(super) type Stamp = u64;
@@ -38,8 +38,13 @@ impl Posted {
             Op::Write | Op::WriteWithImm | Op::AtomicWrite => REMOTE_WRITE,
             Op::Read => REMOTE_READ,
             Op::CompareSwap | Op::FetchAdd => REMOTE_ATOMIC,
-            _ => 0,
+            _ => self.flush_rights(),
         }
+    }
+
+    /// What a flush is for; 0: it is none.
+    fn flush_rights(&self) -> u32 {
+        if let Local::Flush { rights, .. } = self.wr.local { rights } else { 0 }
     }
 }
 
@@ -77,6 +82,10 @@ pub(super) struct Model {
     /// The bytes that both reads and writes of the peer access, and what they were.
     pub persistent: Vec<u8>,
     pub history: Vec<Change>,
+    /// Flushes to persistence under way, and when each began.
+    pub flushing: Vec<(u64, Stamp)>,
+    /// What was placed until then is durable.
+    pub durable_to: Stamp,
     /// Accesses that have failed here.
     pub denied: Vec<Access>,
     pub not_durable: bool,
@@ -97,7 +106,7 @@ impl Model {
         macro_rules! reuse {
             ($($field:ident),*) => { $(old.$field.clear(); self.$field = old.$field;)* };
         }
-        reuse!(requests, messages, originals, taken, not_ready, persistent, history, denied);
+        reuse!(requests, messages, originals, taken, not_ready, persistent, history, flushing, denied);
         self.persistent.resize(PERSISTENT_LEN, 0);
     }
 
@@ -170,7 +179,42 @@ impl Checker {
         } else {
             assert!(model.executing > model.done, "side {me}: {posted:?} succeeds before it is carried out");
         }
+        let is_persistent = posted.flush_rights() & FLUSH_PERSISTENT != 0;
         model.done += 1;
+        if is_persistent {
+            self.is_durable(me);
+        }
+    }
+
+    /// All that a side has placed before its last completed request is durable.
+    fn is_durable(&self, me: usize) {
+        let (model, peer) = (&self.sides[me], &self.sides[1 - me]);
+        let before = model.requests[..model.done].iter().filter_map(|one| one.executed_at).max();
+        let durable_to = peer.durable_to;
+        assert!(
+            before.is_none_or(|before| before <= durable_to),
+            "side {me}: a flush succeeds at {durable_to} that does not cover what was placed at {before:?}"
+        );
+    }
+
+    /// A flush to persistence begins at `host`; `number` is `None` if it is complete at once.
+    pub(super) fn flush_begins(&mut self, host: usize, number: Option<u64>) {
+        let now = self.now;
+        match number {
+            Some(number) => self.sides[host].flushing.push((number, now)),
+            None => self.sides[host].durable_to = now,
+        }
+    }
+
+    /// A flush to persistence has ended at `host`.
+    pub(super) fn flush_ends(&mut self, host: usize, number: u64, durable: bool) {
+        let model = &mut self.sides[host];
+        let Some(at) = model.flushing.iter().position(|(flush, _)| *flush == number) else { return };
+        let (_, began) = model.flushing.swap_remove(at);
+        if durable {
+            model.durable_to = model.durable_to.max(began);
+        }
+        model.not_durable |= !durable;
     }
 
     /// The oldest request fails.
@@ -212,7 +256,8 @@ impl Checker {
             status::REM_OP_ERR => {
                 let receive = |access: &Access| access.rights == LOCAL_WRITE;
                 let receives = posted.is_message() && peer.denied.iter().any(receive);
-                receives || (wr.is_read() && peer.not_durable && of_plan.disk == Disk::Failing)
+                let is_flush = wr.is_read() || wr.op == Op::Flush;
+                receives || (is_flush && peer.not_durable && of_plan.disk == Disk::Failing)
             }
             status::RETRY_EXC_ERR => {
                 let has_refused = !peer.told && peer.has_refused(1 - me);

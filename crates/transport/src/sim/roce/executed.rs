@@ -15,7 +15,7 @@ impl Checker {
         let (model, peer) = (&self.sides[me], &self.sides[1 - me]);
         match posted.wr.op {
             Op::Read | Op::BindMw | Op::LocalInv => true,
-            Op::CompareSwap | Op::FetchAdd | Op::AtomicWrite => model.changed,
+            Op::CompareSwap | Op::FetchAdd | Op::AtomicWrite | Op::Flush => model.changed,
             Op::Write => model.executed_bytes == posted.wr.len as usize,
             _ => {
                 let is_invalidated = posted.wr.op != Op::SendWithInv || model.invalidated;
@@ -125,9 +125,25 @@ impl Checker {
         let me = 1 - host;
         let posted = self.executing(me, plan, |posted| posted.wr.op == Op::AtomicWrite);
         let wr = posted.wr.clone();
+        assert!(self.sides[host].flushing.is_empty(), "{wr:?} overtakes a flush to persistence");
         assert_eq!((access.stag, access.addr), (wr.rkey, wr.remote_addr), "the word of {wr:?}");
         assert!(memory::is_sent(&memories[me], me, &wr, 0, &word), "wrong bytes of {wr:?}");
         self.records(host, access, &word);
+        self.sides[me].changed = true;
+        self.skip_silent(me);
+    }
+
+    /// A flush is carried out at `host`, as far as memory placed before it is visible.
+    pub(super) fn flushed(&mut self, host: usize, access: Access, plan: &Plan) {
+        let me = 1 - host;
+        let posted = self.executing(me, plan, |posted| posted.wr.op == Op::Flush);
+        let wr = &posted.wr;
+        let crate::wr::Local::Flush { len, rights, whole } = wr.local else { panic!("{wr:?}") };
+        let (addr, len) = match whole {
+            true => (memory::base(host, PERSISTENT), PERSISTENT_LEN),
+            false => (wr.remote_addr, len as usize),
+        };
+        assert_eq!(access, Access { stag: wr.rkey, addr, len, rights }, "{wr:?}");
         self.sides[me].changed = true;
         self.skip_silent(me);
     }

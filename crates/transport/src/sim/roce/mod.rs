@@ -13,7 +13,9 @@
 //! - a transport timer that uses retries while the link is full ([`checker`]);
 //! - a responder that answers a repeated atomic operation with the result of the latest one, under the PSN of
 //!   the request ([`executed`]), or under its own ([`checker`]);
-//! - a responder that does not answer a repeated atomic write ([`checker`]).
+//! - a responder that does not answer a repeated atomic write ([`checker`]);
+//! - a responder that answers a flush to persistence at once ([`checker`]), that stores an atomic write
+//!   before such a flush is complete, or that flushes a range instead of the region ([`executed`]).
 
 mod checker;
 mod executed;

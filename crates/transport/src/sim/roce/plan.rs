@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What a schedule over packets is like: which faults exist and how frequent they are.
 
-use crate::access::{REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use crate::access::{FLUSH_GLOBAL, FLUSH_PERSISTENT, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::policy::mode::Mode;
 use crate::roce::rc::{ReceiveTerms, SendTerms};
 use crate::roce::wire::{DEFAULT_PKEY, PathMtu, Psn};
@@ -66,7 +66,7 @@ pub(super) struct Plan {
 
 /// Faults that end connections are rare, or nothing else would ever be reached.
 const RARE: u32 = 16;
-const ACCESS: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+const ACCESS: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSH_GLOBAL | FLUSH_PERSISTENT;
 
 /// The queue pair number of a side.
 pub(super) const NUMBERS: [u32; 2] = [0x11_0001, 0x22_0002];
@@ -151,6 +151,8 @@ impl SidePlan {
                 0 => ACCESS & !REMOTE_WRITE,
                 1 => ACCESS & !REMOTE_READ,
                 2 => ACCESS & !REMOTE_ATOMIC,
+                3 => ACCESS & !FLUSH_GLOBAL,
+                4 => ACCESS & !FLUSH_PERSISTENT,
                 _ => ACCESS,
             },
         };

@@ -250,7 +250,7 @@ impl Sim {
         self.checker.sides[me].told |= self.checker.sides[me].open && why & reason::DISCONNECT != 0;
         if why & reason::DURABLE != 0 {
             for (number, durable) in std::mem::take(&mut self.sides[me].flushed) {
-                self.checker.sides[me].not_durable |= !durable;
+                self.checker.flush_ends(me, number, durable);
                 conn.durable(&mut self.host(me), number, durable);
             }
         }

@@ -5,7 +5,7 @@ use super::checker::Checker;
 use super::network::Network;
 use super::pace::Pace;
 use super::plan::{NUMBERS, Plan};
-use crate::access::{Access, Denied};
+use crate::access::{Access, Denied, FLUSH_GLOBAL, FLUSH_PERSISTENT};
 use crate::host::{Durable, Ended};
 use crate::roce::rc::Rc;
 use crate::roce::wire::{Operation, Packet};
@@ -238,8 +238,16 @@ impl World for At<'_> {
         }
     }
 
-    fn flush(&mut self, _read: Access, number: u64) -> Durable {
-        if self.sim.plan.sides[self.me].disk == Disk::Fast {
+    fn checked(&mut self, access: Access) {
+        if self.is_checked() && access.rights & (FLUSH_GLOBAL | FLUSH_PERSISTENT) != 0 {
+            self.sim.checker.flushed(self.me, access, &self.sim.plan);
+        }
+    }
+
+    fn flush(&mut self, _access: Access, number: u64) -> Durable {
+        let is_fast = self.sim.plan.sides[self.me].disk == Disk::Fast;
+        self.sim.checker.flush_begins(self.me, (!is_fast).then_some(number));
+        if is_fast {
             return Durable::Now;
         }
         self.sim.sides[self.me].flushes.push(number);

@@ -64,7 +64,9 @@ impl<T: Table> Fuzzed<T> {
                 vec![Sge::new(*addr, wr.len, *lkey)]
             }
             Local::Entries(entries) => entries.to_vec(),
-            Local::Inline(_) | Local::LongInline(_) | Local::Window { .. } => Vec::new(),
+            Local::Inline(_) | Local::LongInline(_) | Local::Window { .. } | Local::Flush { .. } => {
+                Vec::new()
+            }
         });
         let sinks = sinks.filter_map(|entry| writable(&entry));
         let granted: Vec<Range<usize>> = receives.chain(sinks).collect();

@@ -118,7 +118,7 @@ impl Requester {
         self.advance(sequence + 1);
     }
 
-    /// The response to a read, or to an atomic write, which has no data.
+    /// The response to a read, or to an atomic write or a flush, which has no data.
     fn data(
         &mut self,
         host: &mut impl Host,
@@ -135,7 +135,7 @@ impl Requester {
         let offset = (sequence - front.first) as usize * self.mtu;
         let expected = match entry.wr.op {
             Op::Read => (entry.wr.len as usize - offset).min(self.mtu),
-            Op::AtomicWrite if operation == Operation::ReadOnly => 0,
+            Op::AtomicWrite | Op::Flush if operation == Operation::ReadOnly => 0,
             _ => return Ok(()),
         };
         if payload.len() != expected {

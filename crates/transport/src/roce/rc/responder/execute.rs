@@ -41,6 +41,7 @@ impl Responder {
             Extension::Reth(reth) if operation == Operation::ReadRequest => {
                 return self.read(host, terms, packet.bth.psn, &reth);
             }
+            Extension::Flush(feth, reth) => return self.flush(host, terms, packet.bth.psn, feth, &reth),
             Extension::Reth(reth) if operation == Operation::AtomicWrite => {
                 return self.atomic_write(host, terms, packet.bth.psn, &reth, packet.payload);
             }

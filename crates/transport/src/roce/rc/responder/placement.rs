@@ -1,18 +1,83 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The execution of the memory placement extensions (IBTA, annex A19).
+//!
+//! What was placed is visible at once, as processors keep their caches coherent, so a FLUSH to global
+//! visibility only checks its rights. One to persistence is answered when the host has made the range
+//! durable; what follows it is carried out meanwhile, except an ATOMIC WRITE, which a program uses to say
+//! that the data before it are durable. That is kept until then, and with it the packets behind it.
 
 use super::replies::Reply;
 use super::{Responder, Stop, access_of};
-use crate::access::REMOTE_WRITE;
-use crate::host::Host;
+use crate::access::{FLUSH_PERSISTENT, REMOTE_WRITE};
+use crate::host::{Durable, Host};
+use crate::limits::MAX_HELD_PACKETS;
 use crate::roce::rc::ending::Cause;
+use crate::roce::rc::packet::flush_rights;
 use crate::roce::rc::terms::ReceiveTerms;
-use crate::roce::wire::{Psn, Reth};
+use crate::roce::wire::{Feth, Operation, Packet, Psn, Reth, Selectivity};
 
 /// Bytes that an ATOMIC WRITE stores, and their alignment.
 const WORD: usize = 8;
 
 impl Responder {
+    /// Carries out a FLUSH; gives the PSNs that it takes.
+    pub(super) fn flush(
+        &mut self,
+        host: &mut impl Host,
+        terms: &ReceiveTerms,
+        psn: Psn,
+        feth: Feth,
+        reth: &Reth,
+    ) -> Result<u32, Stop> {
+        let rights = flush_rights(feth.placement);
+        if rights == 0 {
+            return Err(Cause::Placement.into());
+        }
+        if terms.access & rights != rights {
+            return Err(Cause::QpAccess.into());
+        }
+        if !self.replies.has_room(terms.reads, false) {
+            return Err(Cause::TooMany.into());
+        }
+        let access = match feth.selectivity {
+            Selectivity::Range => access_of(reth, rights),
+            Selectivity::Region => host.whole(reth.rkey, rights).map_err(Cause::Denied)?,
+            Selectivity::Reserved(_) => return Err(Cause::Placement.into()),
+        };
+        host.check(access).map_err(Cause::Denied)?;
+        let mut pending = None;
+        if rights & FLUSH_PERSISTENT != 0 && access.len > 0 {
+            let number = self.replies.next_number();
+            let durable = host.make_durable(access, number).map_err(Cause::Denied)?;
+            pending = (durable == Durable::Later).then_some(number);
+        }
+        self.acknowledge();
+        self.msn = (self.msn + 1) & 0x00ff_ffff;
+        self.save(terms, psn, None);
+        self.replies.push(Reply::done(psn, self.msn, false, pending));
+        Ok(1)
+    }
+
+    /// Whether a request must be kept ([`Self::hold`]).
+    pub(in crate::roce::rc) fn must_hold(&self, operation: Operation, packet: &Packet<'_>) -> bool {
+        operation == Operation::AtomicWrite
+            && packet.bth.psn == self.expected
+            && self.replies.await_durability()
+    }
+
+    /// Keeps a packet that must wait, or that is behind one. False: there is no room for it.
+    pub(in crate::roce::rc) fn hold(&mut self, packet: &[u8]) -> bool {
+        let mut copy = Vec::new();
+        let has_room = self.held.len() < MAX_HELD_PACKETS
+            && self.held.try_reserve(1).is_ok()
+            && copy.try_reserve_exact(packet.len()).is_ok();
+        if has_room {
+            copy.extend_from_slice(packet);
+            self.held.push_back(copy);
+        }
+        has_room
+    }
+
     /// Carries out an ATOMIC WRITE; gives the PSNs that it takes.
     pub(super) fn atomic_write(
         &mut self,

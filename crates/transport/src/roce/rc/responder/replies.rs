@@ -107,6 +107,11 @@ impl Replies {
         self.answers[usize::from(is_duplicate)] < usize::from(reads)
     }
 
+    /// Whether a response waits for a flush to persistence.
+    pub(super) fn await_durability(&self) -> bool {
+        self.queue.iter().any(|reply| matches!(reply, Reply::Read { pending: Some(_), .. }))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }

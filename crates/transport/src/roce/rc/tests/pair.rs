@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Two connections and what joins them.
 
-use crate::access::{LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use crate::access::{FLUSH_GLOBAL, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::policy::mode::Mode;
 use crate::roce::rc::{Rc, ReceiveTerms, SendTerms};
 use crate::roce::wire::{DEFAULT_PKEY, Opcode, Operation, Packet, PathMtu, Psn};
@@ -16,6 +16,9 @@ pub(super) const TIMEOUT_US: u64 = 67_108;
 const NUMBERS: [u32; 2] = [0x11_0001, 0x22_0002];
 /// PSNs that wrap around soon.
 const FIRST: [u32; 2] = [0xff_fffa, 0x00_0010];
+
+const ACCESS: u32 =
+    LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSH_GLOBAL | FLUSH_PERSISTENT;
 
 /// What happens to a packet on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +71,7 @@ impl Pair {
                 rq_psn: Psn::new(FIRST[1 - me]),
                 reads: 4,
                 rnr_timer: 14,
-                access: LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC,
+                access: ACCESS,
             };
             let mut terms =
                 SendTerms { sq_psn: Psn::new(FIRST[me]), timeout: 14, retries: 7, rnr_retries: 7, reads: 4 };

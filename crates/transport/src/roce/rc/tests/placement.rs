@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! ATOMIC WRITE (annex A19).
+//! ATOMIC WRITE and FLUSH (annex A19).
 
 use super::pair::{Fate, Pair, wr};
-use crate::access::{REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
-use crate::roce::wire::{Bth, Extension, Opcode, Operation, Packet, Psn, Reth};
-use crate::testing::recorder::{BARE, BASE, Call, STAG};
+use crate::access::{Access, FLUSH_GLOBAL, FLUSH_PERSISTENT, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use crate::host::Durable;
+use crate::limits::MAX_HELD_PACKETS;
+use crate::roce::wire::{Bth, Extension, Feth, Opcode, Operation, Packet, Psn, Reth, Selectivity};
+use crate::step::reason;
+use crate::testing::recorder::{BARE, BASE, Call, SIZE, STAG};
 use crate::wr::{Local, Op, SendWr, opcode, status};
 
 const OK: u32 = status::SUCCESS;
@@ -81,11 +84,14 @@ fn an_atomic_write_that_is_refused() {
     }
 }
 
-/// A packet for side 1, from a hostile peer.
-fn arrives(pair: &mut Pair, len: u32, payload: &[u8]) {
-    let bth = Bth::new(Opcode::Rc(Operation::AtomicWrite), 0x22_0002, Psn::new(FIRST));
-    let reth = Extension::Reth(Reth { va: BASE, rkey: STAG, len });
-    let mut packet = Packet::encode_headers(&bth, &reth).to_vec();
+/// The first packet for side 1, from a hostile peer.
+fn arrives(pair: &mut Pair, operation: Operation, extension: Extension, payload: &[u8]) {
+    arrives_at(pair, FIRST, operation, extension, payload);
+}
+
+fn arrives_at(pair: &mut Pair, psn: u32, operation: Operation, extension: Extension, payload: &[u8]) {
+    let bth = Bth::new(Opcode::Rc(operation), 0x22_0002, Psn::new(psn));
+    let mut packet = Packet::encode_headers(&bth, &extension).to_vec();
     packet.extend_from_slice(payload);
     pair.hosts[1].link.arrived.push_back(packet);
     pair.settle();
@@ -95,8 +101,186 @@ fn arrives(pair: &mut Pair, len: u32, payload: &[u8]) {
 fn an_atomic_write_has_eight_bytes() {
     for (len, payload) in [(8, &[1; 4][..]), (8, &[1; 12]), (4, &[1; 8]), (16, &[1; 8]), (0, &[])] {
         let mut pair = Pair::new();
-        arrives(&mut pair, len, payload);
+        let reth = Extension::Reth(Reth { va: BASE, rkey: STAG, len });
+        arrives(&mut pair, Operation::AtomicWrite, reth, payload);
         assert!(pair.conns[1].is_over(), "{len} bytes, {} in the packet", payload.len());
         assert_eq!(stores(&pair), 0);
     }
+}
+
+fn flush(id: u64, rights: u32, len: u32, remote: u64) -> SendWr {
+    let local = Local::Flush { len, rights, whole: false };
+    SendWr { local, ..wr(id, Op::Flush, 0, 0, remote) }
+}
+
+fn flushed(pair: &Pair) -> Vec<(Access, u64)> {
+    let flush = |call: &Call| match *call {
+        Call::Flushed(access, number) => Some((access, number)),
+        _ => None,
+    };
+    pair.hosts[1].calls.iter().filter_map(flush).collect()
+}
+
+/// The flush with this number ends.
+fn ends(pair: &mut Pair, number: u64, durable: bool) {
+    let (conn, host) = (&mut pair.conns[1], &mut pair.hosts[1]);
+    conn.durable(host, number, durable);
+    pair.step(1, reason::DURABLE);
+    pair.settle();
+}
+
+#[test]
+fn a_flush_to_visibility_waits_for_nothing() {
+    let mut pair = Pair::new();
+    pair.hosts[1].durable = Durable::Later;
+    pair.post(0, wr(1, Op::Write, 0, 8, 0x4000));
+    pair.post(0, flush(2, FLUSH_GLOBAL, 8, 0x4000));
+    pair.settle();
+    let done = pair.completions(0);
+    assert_eq!((done[1].status, done[1].opcode, done[1].byte_len), (OK, opcode::FLUSH, 0));
+    assert_eq!(pair.carried[0], [Operation::WriteOnly, Operation::Flush]);
+    assert_eq!(pair.carried[1].last(), Some(&Operation::ReadOnly));
+    assert!(flushed(&pair).is_empty());
+}
+
+#[test]
+fn a_flush_to_persistence_is_answered_when_the_range_is_durable() {
+    let mut pair = Pair::new();
+    pair.hosts[1].durable = Durable::Later;
+    pair.post(0, wr(1, Op::Write, 0, 8, 0x4000));
+    pair.post(0, flush(2, FLUSH_PERSISTENT, 100, 0x4000));
+    pair.post(0, wr(3, Op::Write, 0, 8, 0x5000));
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, OK)]);
+    let access = Access { stag: STAG, addr: BASE + 0x4000, len: 100, rights: FLUSH_PERSISTENT };
+    assert_eq!(flushed(&pair), [(access, 1)]);
+    assert_eq!(pair.bytes(0, 0, 8), pair.bytes(1, 0x5000, 8), "what follows is carried out");
+    ends(&mut pair, 1, true);
+    assert_eq!(pair.done(0), [(2, OK), (3, OK)]);
+}
+
+#[test]
+fn a_flush_of_a_region_covers_all_of_it() {
+    let mut pair = Pair::new();
+    let rights = FLUSH_GLOBAL | FLUSH_PERSISTENT;
+    // Its address is ignored.
+    let local = Local::Flush { len: 0, rights, whole: true };
+    pair.post(0, SendWr { local, remote_addr: 0, ..flush(1, rights, 0, 0) });
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, OK)]);
+    assert_eq!(flushed(&pair), [(Access { stag: STAG, addr: BASE, len: SIZE, rights }, 1)]);
+}
+
+#[test]
+fn a_repeated_flush_waits_and_flushes_once() {
+    let mut pair = Pair::new();
+    pair.hosts[1].durable = Durable::Later;
+    pair.post(0, flush(1, FLUSH_PERSISTENT, 8, 0x4000));
+    pair.settle();
+    for _ in 0..2 {
+        assert!(pair.expire(0));
+        pair.settle();
+    }
+    assert!(pair.done(0).is_empty(), "the duplicate is not answered before");
+    ends(&mut pair, 1, true);
+    assert_eq!(pair.done(0), [(1, OK)]);
+    assert_eq!(flushed(&pair).len(), 1);
+}
+
+/// rxe of Linux 6.12 repeats a FLUSH with the address 0.
+#[test]
+fn a_duplicate_of_a_flush_is_recognized_by_its_psn() {
+    let mut pair = Pair::new();
+    let feth = Feth { placement: Feth::GLOBAL_VISIBILITY, selectivity: Selectivity::Range };
+    for va in [BASE, 0] {
+        let reth = Reth { va, rkey: STAG, len: 8 };
+        arrives(&mut pair, Operation::Flush, Extension::Flush(feth, reth), &[]);
+    }
+    assert_eq!(pair.carried[1], [Operation::ReadOnly; 2]);
+    assert!(pair.conns[1].is_open());
+}
+
+#[test]
+fn a_flush_that_fails_ends_the_connection() {
+    let mut pair = Pair::new();
+    pair.hosts[1].durable = Durable::Later;
+    pair.post(0, flush(1, FLUSH_PERSISTENT, 8, 0x4000));
+    pair.settle();
+    ends(&mut pair, 1, false);
+    assert_eq!(pair.done(0), [(1, status::REM_OP_ERR)]);
+    assert!(pair.conns.iter().all(|conn| conn.is_over()));
+}
+
+/// The number of a record is stored when the record is durable, and what follows it even later.
+#[test]
+fn an_atomic_write_waits_for_a_flush_to_persistence() {
+    let mut pair = Pair::new();
+    pair.hosts[1].durable = Durable::Later;
+    pair.hosts[1].memory.bytes[0x800..0x808].fill(0);
+    pair.post_receive(1, 20, 0x7000, 8);
+    pair.post(0, flush(1, FLUSH_PERSISTENT, 8, 0x4000));
+    pair.post(0, atomic_write(2, 1, 0x800));
+    pair.post(0, flush(3, FLUSH_PERSISTENT, 8, 0x800));
+    pair.post(0, atomic_write(4, 2, 0x800));
+    pair.post(0, wr(5, Op::Send, 0, 8, 0));
+    pair.settle();
+    assert_eq!(pair.bytes(1, 0x800, 8), [0; 8]);
+    ends(&mut pair, 1, true);
+    assert_eq!(pair.done(0), [(1, OK), (2, OK)]);
+    assert_eq!(pair.bytes(1, 0x800, 8), 1u64.to_ne_bytes());
+    assert!(pair.conns[1].has_receive() || pair.hosts[1].queues.receives.len() == 1, "the send waits");
+    ends(&mut pair, 2, true);
+    assert_eq!(pair.done(0), [(3, OK), (4, OK), (5, OK)]);
+    assert_eq!(pair.bytes(1, 0x800, 8), 2u64.to_ne_bytes());
+}
+
+/// What exceeds the packets that are kept is dropped, and the peer sends it again.
+#[test]
+fn packets_behind_an_atomic_write_that_waits_take_a_bounded_amount_of_memory() {
+    const MORE: usize = 100;
+    let mut pair = Pair::new();
+    pair.hosts[1].durable = Durable::Later;
+    let feth = Feth { placement: Feth::PERSISTENCE, selectivity: Selectivity::Range };
+    let reth = Reth { va: BASE, rkey: STAG, len: 8 };
+    arrives(&mut pair, Operation::Flush, Extension::Flush(feth, reth), &[]);
+    arrives_at(&mut pair, FIRST + 1, Operation::AtomicWrite, Extension::Reth(reth), &[1; 8]);
+    for n in 0..MORE as u32 {
+        arrives_at(&mut pair, FIRST + 2 + n, Operation::WriteOnly, Extension::Reth(reth), &[2; 8]);
+    }
+    assert_eq!(pair.hosts[1].link.dropped.len(), 1 + MORE - MAX_HELD_PACKETS);
+    pair.hosts[1].calls.clear();
+    ends(&mut pair, 1, true);
+    let placed = pair.hosts[1].calls.iter().filter(|call| matches!(call, Call::Placed(_))).count();
+    assert_eq!((stores(&pair), placed), (1, MAX_HELD_PACKETS - 1));
+    assert!(pair.conns[1].is_open());
+}
+
+#[test]
+fn a_flush_that_is_refused() {
+    let both = FLUSH_GLOBAL | FLUSH_PERSISTENT;
+    for (access, wr, expected) in [
+        (FLUSH_GLOBAL, flush(1, FLUSH_PERSISTENT, 8, 0), status::REM_INV_REQ_ERR),
+        (FLUSH_PERSISTENT, flush(1, FLUSH_GLOBAL, 8, 0), status::REM_INV_REQ_ERR),
+        (FLUSH_GLOBAL, flush(1, both, 8, 0), status::REM_INV_REQ_ERR),
+        (both, flush(1, 0, 8, 0), status::REM_INV_REQ_ERR),
+        (both, SendWr { rkey: BARE, ..flush(1, both, 8, 0) }, status::REM_ACCESS_ERR),
+        (both, SendWr { rkey: STAG + 1, ..flush(1, both, 8, 0) }, status::REM_ACCESS_ERR),
+        (both, flush(1, FLUSH_GLOBAL, 8, SIZE as u64 - 7), status::REM_ACCESS_ERR),
+        (both, flush(1, both, 8, SIZE as u64 - 8), OK),
+    ] {
+        let mut pair = Pair::with(|path, _| path.access = access);
+        pair.post(0, wr.clone());
+        pair.settle();
+        assert_eq!(pair.done(0), [(1, expected)], "{wr:?}");
+        assert_eq!(flushed(&pair).len(), usize::from(expected == OK), "{wr:?}");
+    }
+}
+
+#[test]
+fn an_unknown_selectivity_is_refused() {
+    let mut pair = Pair::new();
+    let feth = Feth { placement: Feth::GLOBAL_VISIBILITY, selectivity: Selectivity::Reserved(2) };
+    let reth = Reth { va: BASE, rkey: STAG, len: 8 };
+    arrives(&mut pair, Operation::Flush, Extension::Flush(feth, reth), &[]);
+    assert!(pair.conns[1].is_over());
 }
