@@ -32,6 +32,7 @@
 mod attention;
 mod datagram;
 mod drops;
+mod flush_icrc;
 mod forward;
 mod inlet;
 mod management;

@@ -12,10 +12,11 @@ use std::sync::{Arc, Mutex};
 
 use super::Port;
 use super::drops::Reason;
+use super::flush_icrc::FlushIcrc;
 use super::socket::Family;
 use crate::lock;
 use crate::sys::{self, Errno, Route};
-use transport::roce::wire::{Addresses, Flow, ICRC_LEN, UDP_PORT, icrc};
+use transport::roce::wire::{Addresses, Flow, ICRC_LEN, UDP_PORT};
 
 /// Maximum bytes of packets in one call: the limit of a UDP datagram over IPv4 and IPv6.
 const BATCH_LEN: usize = 65_000;
@@ -56,6 +57,7 @@ pub(crate) struct Sender {
     family: Family,
     route: Route,
     flow: Option<Flow>,
+    flush_icrc: FlushIcrc,
     /// Unsent packets with their ICRCs.
     batch: Option<Vec<u8>>,
     /// Length of the first packet in bytes.
@@ -94,6 +96,7 @@ impl Sender {
             family: Family::of(local),
             route: Route { source: Some(local), to, traffic_class, hop_limit },
             flow,
+            flush_icrc: FlushIcrc::default(),
             batch: None,
             packet_len: 0,
             count: 0,
@@ -137,8 +140,9 @@ impl Sender {
             self.port.drops.add(Reason::Memory, 1);
             return true;
         }
+        self.flush_icrc.sends(packet);
         batch.extend_from_slice(packet);
-        batch.extend_from_slice(&icrc::icrc(flow, self.count, &[packet]));
+        batch.extend_from_slice(&self.flush_icrc.icrc(flow, self.count, packet));
         self.count += 1;
         self.is_full = len < self.packet_len;
         true
@@ -195,7 +199,7 @@ impl Sender {
             if let Some(flow) = &self.flow {
                 // Its ICRC was computed for its identification in the batch.
                 let (bytes, sum) = packet.split_at_mut(len - ICRC_LEN);
-                sum.copy_from_slice(&icrc::icrc(flow, 0, &[bytes]));
+                sum.copy_from_slice(&self.flush_icrc.icrc(flow, 0, bytes));
             }
             match sys::send_datagram(socket, &self.route, &[IoSlice::new(packet)], None) {
                 Ok(()) => {}

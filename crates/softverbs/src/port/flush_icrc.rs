@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The ICRC of a FLUSH request: that of the standard, or that of rxe, which drops the former.
+//!
+//! A peer does not say which one it accepts, so a requester that must repeat a FLUSH tries the other one, and
+//! keeps it for later requests. A packet that was lost has the same effect; soft0 accepts both, and with rxe
+//! the next repetition changes it back.
+#![forbid(unsafe_code)]
+
+use transport::roce::wire::{Flow, ICRC_LEN, Opcode, Operation, Psn, icrc};
+
+const FLUSH: Opcode = Opcode::Rc(Operation::Flush);
+/// Offset of the PSN in the BTH.
+const PSN_AT: usize = 9;
+
+#[derive(Debug, Default)]
+pub(super) struct FlushIcrc {
+    /// The PSN of the last FLUSH request.
+    last: Option<Psn>,
+    /// FLUSH requests get the ICRC of rxe.
+    is_of_rxe: bool,
+}
+
+fn flush_psn(packet: &[u8]) -> Option<Psn> {
+    let psn = packet.get(PSN_AT..PSN_AT + 3).filter(|_| packet[0] == FLUSH.to_u8())?;
+    Some(Psn::new(u32::from_be_bytes([0, psn[0], psn[1], psn[2]])))
+}
+
+impl FlushIcrc {
+    /// A packet is about to be sent.
+    #[inline]
+    pub(super) fn sends(&mut self, packet: &[u8]) {
+        if let Some(psn) = flush_psn(packet) {
+            let is_repeated = self.last.is_some_and(|last| psn.distance(last) <= 0);
+            self.is_of_rxe ^= is_repeated;
+            self.last = Some(psn);
+        }
+    }
+
+    /// The ICRC of a packet with this identification.
+    #[inline]
+    pub(super) fn icrc(&self, flow: &Flow, id: u16, packet: &[u8]) -> [u8; ICRC_LEN] {
+        match self.is_of_rxe && packet.first() == Some(&FLUSH.to_u8()) {
+            true => icrc::icrc_of_rxe_flush(flow, id, packet),
+            false => icrc::icrc(flow, id, &[packet]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use transport::roce::wire::{Addresses, Bth, Extension, Feth, Packet, Reth, Selectivity, UDP_PORT};
+
+    const FLOW: Flow = Flow {
+        addresses: Addresses::V4 { source: [10, 0, 0, 1], destination: [10, 0, 0, 2] },
+        source_port: UDP_PORT,
+        destination_port: UDP_PORT,
+    };
+
+    fn packet(operation: Operation, psn: u32) -> Vec<u8> {
+        let feth = Feth { placement: Feth::PERSISTENCE, selectivity: Selectivity::Range };
+        let extension = match operation {
+            Operation::Flush => Extension::Flush(feth, Reth::default()),
+            _ => Extension::Reth(Reth::default()),
+        };
+        Packet::encode_headers(&Bth::new(Opcode::Rc(operation), 7, Psn::new(psn)), &extension).to_vec()
+    }
+
+    /// Whether the packets get the ICRC of rxe.
+    fn sent(form: &mut FlushIcrc, packets: &[(Operation, u32)]) -> Vec<bool> {
+        let is_of_rxe = |&(operation, psn): &(Operation, u32)| {
+            let packet = packet(operation, psn);
+            form.sends(&packet);
+            let datagram = [&packet[..], &form.icrc(&FLOW, 3, &packet)].concat();
+            let is_standard = icrc::check(&FLOW, &datagram) == Ok(Some(3));
+            assert_ne!(is_standard, icrc::check_rxe_flush(&FLOW, &datagram) == Ok(Some(3)));
+            !is_standard
+        };
+        packets.iter().map(is_of_rxe).collect()
+    }
+
+    #[test]
+    fn a_flush_that_is_repeated_gets_the_other_icrc() {
+        use Operation::{Flush, WriteOnly};
+        let mut form = FlushIcrc::default();
+        assert_eq!(sent(&mut form, &[(Flush, 0xff_ffff), (WriteOnly, 0), (Flush, 1)]), [false; 3]);
+        // All are sent again: the form changes once.
+        assert_eq!(sent(&mut form, &[(Flush, 0xff_ffff), (WriteOnly, 0), (Flush, 1)]), [true, false, true]);
+        assert_eq!(sent(&mut form, &[(Flush, 2), (WriteOnly, 3), (WriteOnly, 3)]), [true, false, false]);
+        assert_eq!(sent(&mut form, &[(Flush, 4), (Flush, 4)]), [true, false]);
+    }
+}
