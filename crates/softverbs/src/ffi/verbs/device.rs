@@ -195,8 +195,9 @@ pub unsafe fn ibv_query_device_ex(
     unsafe { query_device_slot(context, input, attr, size_of::<ibv_device_attr_ex>()) }
 }
 
-/// IBV_DEVICE_ATOMIC_WRITE of `device_cap_flags_ex`, which the bindings lack.
-const DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
+/// IBV_DEVICE_FLUSH_GLOBAL, IBV_DEVICE_FLUSH_PERSISTENT and IBV_DEVICE_ATOMIC_WRITE of `device_cap_flags_ex`,
+/// which rdma-core 44 does not define.
+const DEVICE_PLACEMENT: u64 = 1 << 38 | 1 << 39 | 1 << 40;
 const DEVICE_MEM_WINDOW: u32 = ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW.0;
 const DEVICE_MEM_WINDOW_TYPE_2B: u32 = ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
 
@@ -237,7 +238,7 @@ fn device_attributes() -> ibv_device_attr_ex {
     transport().complete_device(orig);
     attr.device_cap_flags_ex = u64::from(orig.device_cap_flags);
     if transport().has_placement() {
-        attr.device_cap_flags_ex |= DEVICE_ATOMIC_WRITE;
+        attr.device_cap_flags_ex |= DEVICE_PLACEMENT;
     }
     attr.phys_port_cnt_ex = 1;
     // IBV_ODP_SUPPORT, IBV_ODP_SUPPORT_IMPLICIT

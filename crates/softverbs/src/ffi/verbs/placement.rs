@@ -6,32 +6,56 @@ use rdma_sys::ibv_send_wr;
 
 use crate::ffi::send_flags::{SEND_FENCE, SEND_SIGNALED};
 use crate::sys::Errno;
+use transport::access::{FLUSH_GLOBAL, FLUSH_PERSISTENT};
 use transport::wr::{Local, Op, SendWr};
 
 /// Bytes that an atomic write stores.
 pub(super) const WORD: usize = 8;
 
+/// Flags of `enum ibv_placement_type`, and values of `enum ibv_selectivity_level`, of rdma-core 45.
+const GLOBAL: u8 = 1;
+const PERSISTENT: u8 = 1 << 1;
+const RANGE: u8 = 0;
+const MR: u8 = 1;
+
 /// What such a request has besides the fields of an RDMA Write.
 #[derive(Clone, Copy)]
 pub(super) enum Placement {
     AtomicWrite([u8; WORD]),
+    Flush { len: u32, rights: u32, whole: bool },
 }
 
 impl Placement {
+    /// A flush, from the arguments of `ibv_wr_flush`. EINVAL: an unknown placement type or selectivity level,
+    /// or more than 2^32 - 1 bytes.
+    pub(super) fn flush(len: usize, placement: u8, selectivity: u8) -> Result<Self, Errno> {
+        if placement == 0 || placement & !(GLOBAL | PERSISTENT) != 0 || selectivity > MR {
+            return Err(libc::EINVAL);
+        }
+        let right = |flag, right| if placement & flag != 0 { right } else { 0 };
+        let rights = right(GLOBAL, FLUSH_GLOBAL) | right(PERSISTENT, FLUSH_PERSISTENT);
+        let whole = selectivity != RANGE;
+        let len = if whole { 0 } else { u32::try_from(len).map_err(|_| libc::EINVAL)? };
+        Ok(Self::Flush { len, rights, whole })
+    }
+
     /// The request, with `wr_id`, flags and remote memory of `wr`. ENOMEM.
     pub(super) fn request(self, wr: &ibv_send_wr, signal_all: bool) -> Result<SendWr, Errno> {
         // SAFETY: the functions that make these requests set the member `rdma` of the union.
         let rdma = unsafe { wr.wr.rdma };
-        let Self::AtomicWrite(word) = self;
+        let (op, local, len) = match self {
+            Self::AtomicWrite(word) => (Op::AtomicWrite, Local::inline(&word)?, WORD as u32),
+            Self::Flush { len, rights, whole } => (Op::Flush, Local::Flush { len, rights, whole }, 0),
+        };
         Ok(SendWr {
             wr_id: wr.wr_id,
-            op: Op::AtomicWrite,
+            op,
             signaled: signal_all || wr.send_flags & SEND_SIGNALED != 0,
             fence: wr.send_flags & SEND_FENCE != 0,
             solicited: false,
             imm: [0; 4],
-            local: Local::inline(&word)?,
-            len: WORD as u32,
+            local,
+            len,
             remote_addr: rdma.remote_addr,
             rkey: rdma.rkey,
         })

@@ -8,7 +8,7 @@
 
 use libc::c_int;
 use rdma_sys::{
-    ibv_context, ibv_event_type, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
+    ibv_context, ibv_event_type, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr,
     ibv_qp_init_attr_ex, ibv_qp_init_attr_mask as Mask, ibv_qp_state, ibv_qp_type,
 };
 use std::ptr::{addr_of, addr_of_mut};
@@ -19,7 +19,7 @@ use super::cq::CqObject;
 use super::events;
 use super::pd::PdObject;
 use super::qp_ex;
-use super::qp_object::{QpObject, QpOwn};
+use super::qp_object::{QpEx, QpObject, QpOwn};
 use super::qp_state::number_of;
 use super::roce::Modified;
 use super::srq::SrqObject;
@@ -145,12 +145,11 @@ pub(crate) unsafe fn create_qp(
     })
     .inspect_err(|_| transport().release_number(num))?;
     pd.users.fetch_add(1, Ordering::AcqRel);
-    // SAFETY: all-zero is a valid ibv_qp_ex: it holds only integers and nullable pointers.
-    let mut extended: ibv_qp_ex = unsafe { std::mem::zeroed() };
+    let mut extended = QpEx::new();
     if let Some(operations) = operations {
         qp_ex::fill(&mut extended, operations);
     }
-    let qp = &mut extended.qp_base;
+    let qp = &mut extended.qp.qp_base;
     qp.context = context;
     qp.qp_context = given.qp_context;
     qp.pd = given.pd;

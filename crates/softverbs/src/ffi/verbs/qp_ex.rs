@@ -16,7 +16,7 @@ use rdma_sys::{
 use std::ptr::{addr_of, null_mut};
 
 use super::placement::{Placement, WORD};
-use super::qp_object::QpObject;
+use super::qp_object::{QpEx, QpObject};
 use super::wr_builder::{Builder, Built, Requests};
 use crate::ffi::send_flags::SEND_INLINE;
 use crate::ffi::work_request::read_send_wr;
@@ -74,11 +74,41 @@ operations! {
 }
 
 /// The send operations that only a RoCE device has.
-pub(super) const PLACEMENT: u64 = Flags::IBV_QP_EX_WITH_ATOMIC_WRITE.0 as u64;
+pub(super) const PLACEMENT: u64 = WITH_ATOMIC_WRITE | WITH_FLUSH;
+const WITH_ATOMIC_WRITE: u64 = Flags::IBV_QP_EX_WITH_ATOMIC_WRITE.0 as u64;
+/// IBV_QP_EX_WITH_FLUSH and IBV_WR_FLUSH, which rdma-core 44 does not define.
+const WITH_FLUSH: u64 = 1 << 11;
+const WR_FLUSH: ibv_wr_opcode::Type = 14;
 
-fn fill_placement(qp: &mut ibv_qp_ex, operations: u64) {
-    if operations & Flags::IBV_QP_EX_WITH_ATOMIC_WRITE.0 as u64 != 0 {
-        qp.wr_atomic_write = Some(atomic_write);
+fn fill_placement(qp: &mut QpEx, operations: u64) {
+    if operations & WITH_ATOMIC_WRITE != 0 {
+        qp.qp.wr_atomic_write = Some(atomic_write);
+    }
+    if operations & WITH_FLUSH != 0 {
+        qp.set_flush(flush);
+    }
+}
+
+unsafe extern "C" fn flush(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    len: usize,
+    placement: u8,
+    selectivity: u8,
+) {
+    // SAFETY: ibv_wr_post(3) requires that the program calls this between ibv_wr_start and ibv_wr_complete,
+    // so this thread is inside the section.
+    unsafe {
+        match Placement::flush(len, placement, selectivity) {
+            Ok(flush) => begin_with(qp, WR_FLUSH, Some(flush), |wr| {
+                wr.wr.rdma = Rdma { remote_addr, rkey };
+            }),
+            Err(error) => {
+                let requests = requests(qp);
+                requests.error = requests.error.or(Some(error));
+            }
+        }
     }
 }
 
@@ -95,9 +125,10 @@ unsafe extern "C" fn atomic_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u6
 
 /// Stores the functions of an extended queue pair in its structure: those of the requested send operations,
 /// and those that all have in common.
-pub(super) fn fill(qp: &mut ibv_qp_ex, operations: u64) {
+pub(super) fn fill(extended: &mut QpEx, operations: u64) {
+    fill_placement(extended, operations);
+    let qp = &mut extended.qp;
     fill_operations(qp, operations);
-    fill_placement(qp, operations);
     qp.wr_set_sge = Some(set_sge);
     qp.wr_set_sge_list = Some(set_sge_list);
     qp.wr_set_inline_data = Some(set_inline_data);
