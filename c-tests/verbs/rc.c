@@ -5,6 +5,8 @@
 #include <arpa/inet.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define LIMIT_MS 10000
 
@@ -90,6 +92,21 @@ defaults(struct rc_terms *terms)
 		terms->rnr_timer = 1;
 }
 
+/* Memory of a file that exists as long as it is mapped. */
+static void *
+file_pages(size_t length)
+{
+	char path[] = "/tmp/librpma-verbs-XXXXXX";
+	int fd = mkstemp(path);
+	void *memory;
+
+	EXPECT(fd >= 0 && unlink(path) == 0 && ftruncate(fd, (off_t)length) == 0, "%s", strerror(errno));
+	memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	EXPECT(memory != MAP_FAILED, "%s", strerror(errno));
+	close(fd);
+	return memory;
+}
+
 static struct ibv_qp *
 create_extended(struct rc *rc, const struct ibv_qp_init_attr *attr)
 {
@@ -108,7 +125,7 @@ open_rc(struct rc *rc, struct side *side, struct rc_terms terms)
 	struct ibv_srq_init_attr srq = {.attr = {.max_wr = RC_QPS * RC_REQUESTS, .max_sge = 4}};
 
 	defaults(&terms);
-	*rc = (struct rc){.side = side, .terms = terms, .device = roce_device(), .memory = pages(terms.length)};
+	*rc = (struct rc){.side = side, .terms = terms, .device = roce_device(), .memory = terms.file ? file_pages(terms.length) : pages(terms.length)};
 	rc->pd = ibv_alloc_pd(rc->device);
 	MADE(rc->pd);
 	rc->channel = ibv_create_comp_channel(rc->device);
