@@ -197,7 +197,7 @@ pub unsafe fn ibv_query_device_ex(
 
 /// IBV_DEVICE_FLUSH_GLOBAL, IBV_DEVICE_FLUSH_PERSISTENT and IBV_DEVICE_ATOMIC_WRITE of `device_cap_flags_ex`,
 /// which rdma-core 44 does not define.
-const DEVICE_PLACEMENT: u64 = 1 << 38 | 1 << 39 | 1 << 40;
+const DEVICE_FLUSH_AND_ATOMIC_WRITE: u64 = 1 << 38 | 1 << 39 | 1 << 40;
 const DEVICE_MEM_WINDOW: u32 = ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW.0;
 const DEVICE_MEM_WINDOW_TYPE_2B: u32 = ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
 
@@ -237,8 +237,8 @@ fn device_attributes() -> ibv_device_attr_ex {
     orig.phys_port_cnt = 1;
     transport().complete_device(orig);
     attr.device_cap_flags_ex = u64::from(orig.device_cap_flags);
-    if transport().has_placement() {
-        attr.device_cap_flags_ex |= DEVICE_PLACEMENT;
+    if transport().has_flush_and_atomic_write() {
+        attr.device_cap_flags_ex |= DEVICE_FLUSH_AND_ATOMIC_WRITE;
     }
     attr.phys_port_cnt_ex = 1;
     // IBV_ODP_SUPPORT, IBV_ODP_SUPPORT_IMPLICIT

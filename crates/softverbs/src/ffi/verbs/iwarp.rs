@@ -58,7 +58,7 @@ impl Transport for Iwarp {
         numbered.map(|(index, address)| Gid { index, ip: address.ip, interface: address.interface }).collect()
     }
 
-    fn has_placement(&self) -> bool {
+    fn has_flush_and_atomic_write(&self) -> bool {
         false
     }
 

@@ -109,7 +109,8 @@ pub(crate) unsafe fn create_qp(
         return Err(unsupported("a queue pair with these extensions"));
     }
     let operations = (given.comp_mask & SEND_OPS != 0).then_some(given.send_ops_flags);
-    let supported = qp_ex::OPERATIONS | if transport().has_placement() { qp_ex::PLACEMENT } else { 0 };
+    let supported =
+        qp_ex::OPERATIONS | if transport().has_flush_and_atomic_write() { qp_ex::ROCE_OPERATIONS } else { 0 };
     if operations.is_some_and(|flags| flags & !supported != 0) {
         return Err(unsupported("a queue pair with these send operations"));
     }

@@ -15,7 +15,7 @@ use rdma_sys::{
 };
 use std::ptr::{addr_of, null_mut};
 
-use super::placement::{Placement, WORD};
+use super::extended_op::{ExtendedOp, WORD};
 use super::qp_object::{QpEx, QpObject};
 use super::wr_builder::{Builder, Built, Requests};
 use crate::ffi::send_flags::SEND_INLINE;
@@ -74,13 +74,13 @@ operations! {
 }
 
 /// The send operations that only a RoCE device has.
-pub(super) const PLACEMENT: u64 = WITH_ATOMIC_WRITE | WITH_FLUSH;
+pub(super) const ROCE_OPERATIONS: u64 = WITH_ATOMIC_WRITE | WITH_FLUSH;
 const WITH_ATOMIC_WRITE: u64 = Flags::IBV_QP_EX_WITH_ATOMIC_WRITE.0 as u64;
 /// IBV_QP_EX_WITH_FLUSH and IBV_WR_FLUSH, which rdma-core 44 does not define.
 const WITH_FLUSH: u64 = 1 << 11;
 const WR_FLUSH: ibv_wr_opcode::Type = 14;
 
-fn fill_placement(qp: &mut QpEx, operations: u64) {
+fn fill_roce(qp: &mut QpEx, operations: u64) {
     if operations & WITH_ATOMIC_WRITE != 0 {
         qp.qp.wr_atomic_write = Some(atomic_write);
     }
@@ -100,7 +100,7 @@ unsafe extern "C" fn flush(
     // SAFETY: ibv_wr_post(3) requires that the program calls this between ibv_wr_start and ibv_wr_complete,
     // so this thread is inside the section.
     unsafe {
-        match Placement::flush(len, placement, selectivity) {
+        match ExtendedOp::flush(len, placement, selectivity) {
             Ok(flush) => begin_with(qp, WR_FLUSH, Some(flush), |wr| {
                 wr.wr.rdma = Rdma { remote_addr, rkey };
             }),
@@ -117,7 +117,7 @@ unsafe extern "C" fn atomic_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u6
     // program calls this between ibv_wr_start and ibv_wr_complete, so this thread is inside the section.
     unsafe {
         let word = value.cast::<[u8; WORD]>().read_unaligned();
-        begin_with(qp, ibv_wr_opcode::IBV_WR_ATOMIC_WRITE, Some(Placement::AtomicWrite(word)), |wr| {
+        begin_with(qp, ibv_wr_opcode::IBV_WR_ATOMIC_WRITE, Some(ExtendedOp::AtomicWrite(word)), |wr| {
             wr.wr.rdma = Rdma { remote_addr, rkey };
         });
     }
@@ -126,7 +126,7 @@ unsafe extern "C" fn atomic_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u6
 /// Stores the functions of an extended queue pair in its structure: those of the requested send operations,
 /// and those that all have in common.
 pub(super) fn fill(extended: &mut QpEx, operations: u64) {
-    fill_placement(extended, operations);
+    fill_roce(extended, operations);
     let qp = &mut extended.qp;
     fill_operations(qp, operations);
     qp.wr_set_sge = Some(set_sge);
@@ -221,9 +221,9 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
 unsafe fn post(qp: &crate::qp::Qp, built: &mut [Built]) -> Result<(), Errno> {
     let mut ready = Vec::new();
     ready.try_reserve_exact(built.len()).map_err(|_| libc::ENOMEM)?;
-    for Built { wr, entries, inline, placement } in built {
-        if let Some(placement) = placement {
-            ready.push(placement.request(wr, qp.signal_all)?);
+    for Built { wr, entries, inline, extended } in built {
+        if let Some(extended) = extended {
+            ready.push(extended.request(wr, qp.signal_all)?);
             continue;
         }
         let mut data = ibv_sge { addr: inline.as_ptr() as u64, length: inline.len() as u32, lkey: 0 };
@@ -254,7 +254,7 @@ unsafe fn begin(qp: *mut ibv_qp_ex, opcode: ibv_wr_opcode::Type, change: impl Fn
 unsafe fn begin_with(
     qp: *mut ibv_qp_ex,
     opcode: ibv_wr_opcode::Type,
-    placement: Option<Placement>,
+    extended: Option<ExtendedOp>,
     change: impl FnOnce(&mut ibv_send_wr),
 ) {
     // SAFETY: all-zero is a valid ibv_send_wr: it holds only integers and nullable pointers.
@@ -273,7 +273,7 @@ unsafe fn begin_with(
         requests.error = requests.error.or(Some(libc::ENOMEM));
         return;
     }
-    requests.built.push(Built { wr, entries: ArrayVec::new(), inline: ArrayVec::new(), placement });
+    requests.built.push(Built { wr, entries: ArrayVec::new(), inline: ArrayVec::new(), extended });
 }
 
 /// Changes the last work request; an error of `change` becomes the error of the section. EINVAL: there is no

@@ -49,8 +49,8 @@ pub(crate) trait Transport: Sync {
     /// The entries of the GID table that are not holes.
     fn gids(&self) -> Vec<Gid>;
 
-    /// Whether it has the memory placement extensions of IBTA, annex A19.
-    fn has_placement(&self) -> bool;
+    /// Whether it has flush and atomic write (IBTA, annex A19).
+    fn has_flush_and_atomic_write(&self) -> bool;
     /// Whether rdma_cm has the port space RDMA_PS_IB.
     fn has_ib_ports(&self) -> bool;
     /// Moves a new queue pair of rdma_cm to INIT.

@@ -7,7 +7,7 @@
 use arrayvec::ArrayVec;
 use rdma_sys::{ibv_send_wr, ibv_sge};
 
-use super::placement::Placement;
+use super::extended_op::ExtendedOp;
 use super::section::Section;
 use crate::sys::Errno;
 use transport::limits::{MAX_INLINE, MAX_SGE};
@@ -18,7 +18,7 @@ pub(super) struct Built {
     pub(super) entries: ArrayVec<ibv_sge, MAX_SGE>,
     pub(super) inline: ArrayVec<u8, MAX_INLINE>,
     /// For a request that ibv_post_send(3) does not have.
-    pub(super) placement: Option<Placement>,
+    pub(super) extended: Option<ExtendedOp>,
 }
 
 /// The requests built so far, and the first error of a call, which `ibv_wr_complete` returns.

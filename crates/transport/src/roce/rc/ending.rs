@@ -51,7 +51,7 @@ pub(super) enum Cause {
     /// The message is longer than the receive.
     TooLong,
     /// A flush has no placement type, or a reserved selectivity.
-    Placement,
+    FlushType,
     /// The operation is not supported.
     Unsupported,
     /// The registered memory does not permit the access.
@@ -75,7 +75,7 @@ impl Cause {
             | Self::TooMany
             | Self::Misaligned
             | Self::TooLong
-            | Self::Placement
+            | Self::FlushType
             | Self::Unsupported => Nak::InvalidRequest,
             Self::Denied(_) | Self::Unmapped | Self::Invalidate => Nak::RemoteAccess,
             Self::Receive | Self::NotDurable => Nak::RemoteOperational,
@@ -103,7 +103,7 @@ impl fmt::Display for Cause {
             }
             Self::Misaligned => "the address is not aligned to 8 bytes",
             Self::TooLong => "the message is longer than the posted receive",
-            Self::Placement => "it has no placement type, or an unknown selectivity",
+            Self::FlushType => "it has no placement type, or an unknown selectivity",
             Self::Unsupported => "the operation is not supported",
             Self::Denied(denied) => return fmt::Display::fmt(denied, f),
             Self::Unmapped => "the registered memory is no longer mapped",

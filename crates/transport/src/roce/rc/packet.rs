@@ -79,7 +79,7 @@ pub(super) fn flush_rights(placement: u8) -> u32 {
 }
 
 /// The placement type of a FLUSH that requires these rights.
-pub(super) fn placement_of(rights: u32) -> u8 {
+pub(super) fn placement_type(rights: u32) -> u8 {
     let bit = |right, bit| if rights & right != 0 { bit } else { 0 };
     bit(FLUSH_GLOBAL, Feth::GLOBAL_VISIBILITY) | bit(FLUSH_PERSISTENT, Feth::PERSISTENCE)
 }

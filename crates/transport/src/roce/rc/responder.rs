@@ -6,7 +6,7 @@
 //! answered from memory (a read) or from the saved result (an atomic operation, an atomic write, a flush).
 
 mod execute;
-mod placement;
+mod flush;
 mod replies;
 
 pub(super) use replies::Replied;

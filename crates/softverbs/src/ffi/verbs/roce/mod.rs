@@ -94,7 +94,7 @@ impl Transport for Roce {
         })
     }
 
-    fn has_placement(&self) -> bool {
+    fn has_flush_and_atomic_write(&self) -> bool {
         true
     }
 

@@ -2,10 +2,10 @@
 //! Two connections joined by packets that a test carries, drops or changes.
 
 mod faults;
+mod flush;
 mod found;
 mod hostile;
 mod pair;
-mod placement;
 mod policies;
 mod refusals;
 mod transfer;

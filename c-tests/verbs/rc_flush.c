@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rc_placement.c -- atomic writes and flushes over RoCE, by the functions of extended queue pairs (ibv_wr_post(3)) */
+/* rc_flush.c -- atomic writes and flushes over RoCE, by the functions of extended queue pairs (ibv_wr_post(3)) */
 #include "rc.h"
 
 #include <sched.h>
@@ -399,7 +399,7 @@ flush_refused_i(struct side *side)
 	}
 }
 
-const struct test rc_placement[] = {
+const struct test rc_flush[] = {
 	{.name = "roce-atomic-write", .target = atomic_write_t, .initiator = atomic_write_i, .missing = not_soft},
 	{.name = "roce-atomic-writes", .target = atomic_writes_t, .initiator = atomic_writes_i, .missing = not_soft},
 	{.name = "roce-atomic-write-refused", .target = refused_t, .initiator = refused_i, .missing = not_soft},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Work requests of the memory placement extensions (IBTA, annex A19), which ibv_post_send(3) does not have:
+//! Work requests that ibv_post_send(3) does not have, flushes and atomic writes (IBTA, annex A19):
 //! only the functions of extended queue pairs make them.
 
 use rdma_sys::ibv_send_wr;
@@ -20,12 +20,12 @@ const MR: u8 = 1;
 
 /// What such a request has besides the fields of an RDMA Write.
 #[derive(Clone, Copy)]
-pub(super) enum Placement {
+pub(super) enum ExtendedOp {
     AtomicWrite([u8; WORD]),
     Flush { len: u32, rights: u32, whole: bool },
 }
 
-impl Placement {
+impl ExtendedOp {
     /// A flush, from the arguments of `ibv_wr_flush`. EINVAL: an unknown placement type or selectivity level,
     /// or more than 2^32 - 1 bytes.
     pub(super) fn flush(len: usize, placement: u8, selectivity: u8) -> Result<Self, Errno> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The execution of the memory placement extensions (IBTA, annex A19).
+//! The execution of FLUSH and ATOMIC WRITE (IBTA, annex A19).
 //!
 //! What was placed is visible at once, as processors keep their caches coherent, so a FLUSH to global
 //! visibility only checks its rights. One to persistence is answered when the host has made the range
@@ -31,7 +31,7 @@ impl Responder {
     ) -> Result<u32, Stop> {
         let rights = flush_rights(feth.placement);
         if rights == 0 {
-            return Err(Cause::Placement.into());
+            return Err(Cause::FlushType.into());
         }
         if terms.access & rights != rights {
             return Err(Cause::QpAccess.into());
@@ -42,7 +42,7 @@ impl Responder {
         let access = match feth.selectivity {
             Selectivity::Range => access_of(reth, rights),
             Selectivity::Region => host.whole(reth.rkey, rights).map_err(Cause::Denied)?,
-            Selectivity::Reserved(_) => return Err(Cause::Placement.into()),
+            Selectivity::Reserved(_) => return Err(Cause::FlushType.into()),
         };
         host.check(access).map_err(Cause::Denied)?;
         let mut pending = None;
