@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rc_flush.c -- atomic writes and flushes over RoCE, by the functions of extended queue pairs (ibv_wr_post(3)) */
+/*
+ * rc_flush.c -- atomic writes and flushes over RoCE, by the functions of extended queue pairs
+ * (ibv_wr_post(3))
+ */
 #include "rc.h"
 
 #include <sched.h>
@@ -50,7 +53,9 @@ begin(struct rc *rc, uint64_t wr_id, unsigned flags)
 	return qp;
 }
 
-/* ibv_wr_flush() of rdma-core 45: its function is the member of the queue pair behind that of atomic writes. */
+/*
+ * ibv_wr_flush() of rdma-core 45: its function is the member of the queue pair behind that of atomic write.
+ */
 static void
 wr_flush(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t addr, size_t length, uint8_t type, uint8_t level)
 {
@@ -253,8 +258,8 @@ flush_i(struct side *side)
 }
 
 /*
- * To persistence, of a file. msync(2) takes long: the atomic write of the record's number, which was posted with
- * the flush, waits for it, as a program expects that replaces a number in persistent memory.
+ * To persistence, of a file. msync(2) takes long: the atomic write of the record's number, which was posted
+ * with the flush, waits for it, as a program expects that replaces a number in persistent memory.
  */
 #define PERSISTENT_ROUNDS 5
 #define MSYNC_MS 150
