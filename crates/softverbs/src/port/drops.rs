@@ -92,7 +92,7 @@ impl Drops {
         }
     }
 
-    #[cfg(test)]
+    /// The count for one reason.
     pub(super) fn get(&self, reason: Reason) -> u64 {
         self.reasons[reason as usize].load(Ordering::Relaxed)
     }

@@ -17,7 +17,7 @@
 //!   service; [`inlet`]: requests that other processes pass on to a listener; [`datagram`]: their form.
 //! - [`socket`]: the sockets; [`receive`]: from the sockets to the endpoints of [`table`]; [`attention`]:
 //!   which thread does that; [`send`]: the other direction; [`drops`]: how many packets were dropped, and
-//!   why.
+//!   why; [`traffic`]: the counters of the port.
 //!
 //! There is no daemon and no file, and a killed process leaves nothing behind. A child of fork(2) binds the
 //! port and claims a slot anew: both are [`PerProcess`], and [`crate::fork`] closes the inherited sockets.
@@ -48,6 +48,7 @@ mod steer;
 mod table;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod traffic;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicBool;
@@ -62,6 +63,7 @@ use send::Buffers;
 use slot::Slot;
 use socket::{Family, Sockets};
 use table::Table;
+use traffic::Traffic;
 
 use crate::process::PerProcess;
 use crate::progress::By;
@@ -78,6 +80,7 @@ pub(crate) use numbers::{allocate_number, release_number};
 pub(crate) use receive::Packet;
 pub(crate) use send::Sender;
 pub(crate) use service::Claim;
+pub use traffic::PortCounter;
 
 /// The receiver of the packets of a queue pair.
 pub(crate) trait Endpoint: Send + Sync {
@@ -114,6 +117,7 @@ pub(crate) struct Port {
     receiver: Mutex<Receiver>,
     buffers: Buffers,
     drops: Drops,
+    traffic: Traffic,
     management: Management,
 }
 
@@ -146,6 +150,7 @@ impl Port {
             receiver: Mutex::new(Receiver::new(policy)),
             buffers: Buffers::default(),
             drops: Drops::default(),
+            traffic: Traffic::default(),
             management: Management::default(),
         });
         port.engine.add(port.token, port.sockets.set.fd(), libc::EPOLLIN as u32, port.clone())?;

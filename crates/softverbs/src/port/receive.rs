@@ -73,6 +73,9 @@ pub(super) struct Found {
     touched: Vec<(u32, Arc<dyn Endpoint>)>,
     /// Packets for queue pair 1.
     messages: Vec<Message>,
+    /// How many packets were delivered to endpoints, and their length from BTH to ICRC in bytes.
+    packets: u64,
+    bytes: usize,
 }
 
 impl Port {
@@ -117,8 +120,11 @@ impl Port {
 
     /// Drives the endpoints to which packets were delivered.
     fn drive(&self, mut receiver: MutexGuard<'_, Receiver>, by: By) {
-        let Found { mut touched, messages } = std::mem::take(&mut receiver.found);
+        let Found { mut touched, messages, packets, bytes } = std::mem::take(&mut receiver.found);
         drop(receiver);
+        if packets > 0 {
+            self.traffic.received.add(packets, bytes);
+        }
         touched.sort_unstable_by_key(|(num, _)| *num);
         touched.dedup_by_key(|(num, _)| *num);
         for (_, endpoint) in touched {
@@ -246,6 +252,7 @@ impl Port {
             found.touched.try_reserve(1).map_err(|_| Reason::Memory)?;
             found.touched.push((num, endpoint.clone()));
         }
+        (found.packets, found.bytes) = (found.packets + 1, found.bytes + bytes.len());
         endpoint.arrived(packet);
         Ok(())
     }

@@ -182,7 +182,10 @@ impl Sender {
         if self.count > 1 && self.segments && self.sent == 0 {
             let segment = u16::try_from(self.packet_len).ok();
             match sys::send_datagram(socket, &self.route, &[IoSlice::new(batch)], segment) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    port.traffic.sent.add(u64::from(self.count), batch.len());
+                    return Ok(());
+                }
                 Err(libc::EAGAIN) => return Err(libc::EAGAIN),
                 // The route or the kernel does not support segmentation; or the packets are too long, then
                 // each of them is rejected below.
@@ -202,7 +205,7 @@ impl Sender {
                 sum.copy_from_slice(&self.flush_icrc.icrc(flow, 0, bytes));
             }
             match sys::send_datagram(socket, &self.route, &[IoSlice::new(packet)], None) {
-                Ok(()) => {}
+                Ok(()) => port.traffic.sent.add(1, len),
                 Err(libc::EAGAIN) => return Err(libc::EAGAIN),
                 Err(e) => self.lose(e, 1),
             }

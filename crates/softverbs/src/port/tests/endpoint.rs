@@ -10,7 +10,7 @@ use super::{in_namespace, wait_until};
 use crate::lock;
 use crate::port::drops::Reason;
 use crate::port::socket::Family;
-use crate::port::{Endpoint, Port, allocate_number, release_number};
+use crate::port::{Endpoint, Port, PortCounter, allocate_number, release_number};
 use transport::roce::wire::{ICRC_LEN, UDP_PORT};
 
 #[test]
@@ -48,6 +48,10 @@ pub(super) fn writable() {
     }
     sender.flush();
     wait_until(|| lock(&inbox.packets).0.len() == 16);
+    // Each packet with its ICRC: 3 * 1028 + 504 + 4116 + 28 + 10 * 260 bytes.
+    wait_until(|| PortCounter::RcvPackets.of(&port) == 16);
+    let data = [PortCounter::XmitData, PortCounter::RcvData].map(|counter| counter.of(&port));
+    assert_eq!((PortCounter::XmitPackets.of(&port), data), (16, [10_332 / 4; 2]));
     // Addresses other than those of the peer, and no endpoint.
     port.attach(
         num,
@@ -76,7 +80,8 @@ pub(super) fn writable() {
     let mut elsewhere = port.sender(num, address, SocketAddr::new("192.0.2.1".parse().unwrap(), 0), 0, 0);
     assert!(elsewhere.push(&packet(num, num, 33, 256)));
     elsewhere.flush();
-    assert_eq!(port.drops.get(Reason::NotSent), 1);
+    assert_eq!(PortCounter::XmitDiscards.value(), 1);
+    assert_eq!((PortCounter::RcvErrors.value(), PortCounter::RcvPackets.value()), (1, 16));
     assert_eq!(lock(&inbox.packets).0.len(), 16);
     release_number(num);
 }
