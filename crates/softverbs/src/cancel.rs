@@ -30,7 +30,7 @@ fn set(state: libc::c_int) -> libc::c_int {
 }
 
 /// Makes a system call that would be a cancellation point with cancellation disabled.
-pub(crate) fn whole<T>(call: impl FnOnce() -> T) -> T {
+pub fn whole<T>(call: impl FnOnce() -> T) -> T {
     let before = set(DISABLE);
     let result = call();
     // SAFETY: `before` is a state that the C library returned; a null pointer means that the old state is not

@@ -72,6 +72,7 @@ mod sys;
 mod thread;
 mod unix;
 
+pub use cancel::whole;
 pub use cq::on_failed_completion;
 pub use ffi::context::{owns, owns_device};
 pub use ffi::soft0::{context, device};

@@ -14,13 +14,18 @@ use crate::sys::set_errno;
 
 /// `struct ibv_gid_entry`, which is missing from headers older than rdma-core 31.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct GidEntry {
-    gid: [u8; 16],
-    index: u32,
-    port: u32,
-    kind: u32,
-    interface: u32,
+    /// The GID, in network byte order.
+    pub gid: [u8; 16],
+    /// Its index in the table.
+    pub index: u32,
+    /// The number of the port.
+    pub port: u32,
+    /// As in `enum ibv_gid_type`.
+    pub kind: u32,
+    /// The index of the network interface.
+    pub interface: u32,
 }
 
 /// What an index of the GID table refers to.
