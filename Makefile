@@ -57,7 +57,7 @@ VM_PACKAGES := qemu-system-x86 cpio kmod iproute2 ibverbs-providers
 NEWER_PACKAGES := $(VM_PACKAGES) mmdebstrap debian-archive-keyring xz-utils util-linux git python3
 ROCE_PACKAGES := perftest ibverbs-utils
 SIW_PACKAGES := make binutils gcc-12 libelf1 xz-utils
-VERBS_PACKAGES := $(BUILD_PACKAGES) libclang-dev ibverbs-utils rdmacm-utils perftest libfabric-bin librpma0 python3-pyverbs
+VERBS_PACKAGES := $(BUILD_PACKAGES) libclang-dev ibverbs-utils rdmacm-utils perftest ucx-utils libfabric-bin librpma0 python3-pyverbs
 FIO_PACKAGES := $(BUILD_PACKAGES) fio dpkg-dev iproute2
 PROBES_PACKAGES := $(BUILD_PACKAGES) bpftrace
 UPSTREAM_PACKAGES := $(BUILD_PACKAGES) xz-utils libpmem-dev libpmem2-dev libprotobuf-c-dev
@@ -162,15 +162,16 @@ $(STAGE_LIB)/$(SONAME): $(WHOLE_LIB) include/librpma.map include/librpma.ld Make
 		-Wl,--gc-sections -Wl,--no-undefined -Wl,-z,relro -Wl,-z,now -Wl,-z,nodelete -Wl,--as-needed -Wl,--build-id=sha1 \
 		$(LDFLAGS) -libverbs -lrdmacm -lgcc_s -lpthread -ldl -lm -lc
 
-# The library to preload: the names of libibverbs and librdmacm with their version nodes, from the tables in its source.
-PRELOAD_TABLES := $(addprefix crates/softverbs-preload/,nodes.awk src/verbs.rs src/rdma.rs)
+# The library to preload: the names of libibverbs, librdmacm and the C library with their version nodes, from the tables in its source.
+PRELOAD_TABLES := $(addprefix crates/softverbs-preload/,nodes.awk src/verbs.rs src/rdma.rs src/c_library.rs)
+PRELOAD_NODES := awk -v arch=$(firstword $(subst -, ,$(or $(RUST_TARGET),$(shell uname -m))))
 build/obj/softverbs.map: $(PRELOAD_TABLES)
 	@mkdir -p $(@D)
-	awk -f $^ >$@
+	$(PRELOAD_NODES) -f $^ >$@
 
 build/obj/softverbs.ld: $(PRELOAD_TABLES)
 	@mkdir -p $(@D)
-	awk -v others=1 -f $^ >$@
+	$(PRELOAD_NODES) -v others=1 -f $^ >$@
 
 $(PRELOAD_ARCHIVE): $(SOURCES)
 	@CC="$(CC)" LD="$(LD)" AR="$(AR)" OBJCOPY="$(OBJCOPY)" $(SETUP) $(ASK) $(BUILD_PACKAGES)

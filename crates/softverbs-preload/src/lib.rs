@@ -11,6 +11,10 @@
 //! Identifiers and event channels of rdma_cm belong to no device when they are created. In a program with
 //! this library they all belong to softverbs, which serves every address of the host.
 //!
+//! Some programs also look at files of a RoCE device before they use it. So a few functions of the C library
+//! are exported, too (`c_library.rs`): they handle the paths of these files, and call the real function for
+//! all others.
+//!
 //! Loading the library starts no thread, opens no descriptor and prints nothing; a real library is loaded
 //! when one of its functions is called.
 //!
@@ -23,9 +27,11 @@ static ALLOCATOR: reserve::Reserve = reserve::Reserve;
 
 #[macro_use]
 mod real;
+mod c_library;
 mod channels;
 mod counters;
 mod devices;
+mod files;
 mod messages;
 mod rdma;
 mod regions;
