@@ -176,13 +176,19 @@ impl Rc {
         budget: Budget,
         stepped: &mut Stepped,
     ) -> Result<(), End> {
+        let (mut to_send, mut to_receive) = (budget.send, budget.receive);
         if why & reason::DISCONNECT != 0 {
+            if why & reason::READABLE != 0 {
+                // The peer may have acknowledged requests before it disconnected.
+                let drained = self.receive_all(host, &mut to_receive);
+                self.responder.acknowledge();
+                drained?;
+            }
             return Err(End::Local);
         }
         if why & reason::WRITABLE != 0 {
             self.unblock();
         }
-        let (mut to_send, mut to_receive) = (budget.send, budget.receive);
         self.responder.rq.deliver_kept(host);
         let drained = self.receive_all(host, &mut to_receive);
         if why & reason::TIME != 0 && drained.is_ok() {

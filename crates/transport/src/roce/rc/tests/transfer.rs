@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Each operation over a network that loses nothing.
 
-use super::pair::{MTU, Pair, wr};
+use super::pair::{Fate, MTU, Pair, wr};
 use crate::roce::wire::Operation;
+use crate::step::reason;
 use crate::wr::{Extra, Local, Op, opcode, status};
 
 const OK: u32 = status::SUCCESS;
@@ -72,6 +73,28 @@ fn sends_take_receives_in_order() {
     assert!(received[2].solicited && !received[1].solicited);
     assert_eq!(pair.bytes(0, 0, 2 * MTU), pair.bytes(1, 0x8000, 2 * MTU));
     assert_eq!(pair.bytes(0, 0, MTU + 1), pair.bytes(1, 0x4000, MTU + 1));
+}
+
+/// The driver may take both reasons at a time: the peer has disconnected after it had all it wanted.
+#[test]
+fn what_has_arrived_before_the_end_counts() {
+    let mut pair = Pair::new();
+    for me in 0..2 {
+        pair.post_receive(me, 10, 0x8000, 8);
+    }
+    pair.post(0, wr(1, Op::Send, 0, 8, 0));
+    pair.step(0, reason::POSTED);
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    pair.step(1, reason::READABLE);
+    pair.carry(1, &mut |_, _| Fate::Arrives);
+    pair.post(1, wr(2, Op::Send, 0, 8, 0));
+    pair.step(1, reason::POSTED);
+    pair.carry(1, &mut |_, _| Fate::Arrives);
+    pair.step(0, reason::READABLE | reason::DISCONNECT);
+    assert_eq!(pair.done(0), [(10, OK), (1, OK)], "the acknowledgement came later than the message");
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    pair.step(1, reason::READABLE | reason::DISCONNECT);
+    assert_eq!(pair.done(1), [(10, OK), (2, OK)]);
 }
 
 #[test]
