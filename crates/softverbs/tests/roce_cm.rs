@@ -12,7 +12,7 @@ use rdma_sys::rdma_cm_event_type::*;
 use rdma_sys::*;
 use rustix::net::sockopt::set_socket_reuseport;
 use rustix::net::{AddressFamily, SocketType, bind as bind_socket, socket};
-use softverbs::rdma as cm;
+use softverbs::{rdma as cm, verbs};
 use std::io::BufRead;
 use std::net::{SocketAddrV4, UdpSocket};
 use std::process::{Command, Stdio};
@@ -168,27 +168,38 @@ impl Peer {
         Flow { addresses, source_port: UDP_PORT, destination_port: UDP_PORT }
     }
 
-    /// Sends a message. The kernel chooses the IPv4 identification, which the receiver finds.
+    /// Sends a message to queue pair 1.
     fn send(&self, message: Message) {
         let bth = Bth::new(Opcode::Ud(Operation::SendOnly), GSI_QP, Psn::new(0));
         let deth = Extension::Deth(Deth { qkey: GSI_QKEY, source_qp: GSI_QP });
-        let mut packet = Packet::encode_headers(&bth, &deth).to_vec();
-        packet.extend(Mad { transaction: 7, message }.encode());
+        self.send_packet(&bth, &deth, &Mad { transaction: 7, message }.encode());
+    }
+
+    /// Sends a packet. The kernel chooses the IPv4 identification, which the receiver finds.
+    fn send_packet(&self, bth: &Bth, extension: &Extension, payload: &[u8]) {
+        let mut packet = Packet::encode_headers(bth, extension).to_vec();
+        packet.extend(payload);
         let sum = icrc::icrc(&Self::flow(PEER, HERE), 0, &[&packet]);
         packet.extend(sum);
         self.0.send_to(&packet, SocketAddrV4::new(HERE.into(), UDP_PORT)).unwrap();
     }
 
     fn receive(&self) -> Mad {
-        let mut packet = [0; 512];
-        let (len, from) = self.0.recv_from(&mut packet).expect("a message");
-        assert_eq!(from, std::net::SocketAddr::V4(SocketAddrV4::new(HERE.into(), UDP_PORT)));
-        let packet = &packet[..len];
-        assert_eq!(icrc::check(&Self::flow(HERE, PEER), packet), Ok(Some(0)), "its identification is 0");
-        let packet = Packet::parse(&packet[..len - ICRC_LEN]).unwrap();
+        let packet = self.receive_packet();
+        let packet = Packet::parse(&packet).unwrap();
         assert_eq!((packet.bth.dest_qp, packet.bth.pkey), (GSI_QP, DEFAULT_PKEY));
         assert_eq!(packet.extension, Extension::Deth(Deth { qkey: GSI_QKEY, source_qp: GSI_QP }));
         Mad::decode(packet.payload).unwrap()
+    }
+
+    /// The next packet, without its ICRC.
+    fn receive_packet(&self) -> Vec<u8> {
+        let mut packet = [0; 512];
+        let (len, from) = self.0.recv_from(&mut packet).expect("a packet");
+        assert_eq!(from, std::net::SocketAddr::V4(SocketAddrV4::new(HERE.into(), UDP_PORT)));
+        let packet = &packet[..len];
+        assert_eq!(icrc::check(&Self::flow(HERE, PEER), packet), Ok(Some(0)), "its identification is 0");
+        packet[..len - ICRC_LEN].to_vec()
     }
 }
 
@@ -333,6 +344,57 @@ fn a_peer_that_accepts_gets_the_messages_of_the_specification() {
     }));
     assert_eq!(next_event(client.events).0, RDMA_CM_EVENT_DISCONNECTED);
     client.destroy();
+}
+
+/// Otherwise the message of a peer that has disconnected completes with a flush error.
+#[test]
+fn a_message_is_acknowledged_before_the_dreq() {
+    if !child("a_message_is_acknowledged_before_the_dreq", &[]) {
+        return;
+    }
+    let (peer, (listening, events, port)) = (Peer::new(), listener());
+    for round in 1..=100 {
+        let mut req = request(port, round);
+        req.local_qpn = 0x10_0000 + round;
+        peer.send(Message::Req(req));
+        let (id, _) = take_request(events);
+        let server = accept(id, 4, b"");
+        let Message::Rep(rep) = peer.receive().message else { panic!("no REP") };
+        peer.send(Message::Rtu(Rtu {
+            local_comm_id: round,
+            remote_comm_id: rep.local_comm_id,
+            private_data: [0; Rtu::PRIVATE_DATA_LEN],
+        }));
+        assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_ESTABLISHED);
+        assert_eq!(server.post_recv(1, None), 0);
+        // SAFETY: the completion queue lives.
+        assert_eq!(unsafe { (*(*server.cq).context).ops.req_notify_cq.unwrap()(server.cq, 0) }, 0);
+        let mut bth = Bth::new(Opcode::Rc(Operation::SendOnly), rep.local_qpn, rep.starting_psn);
+        bth.ack_req = true;
+        peer.send_packet(&bth, &Extension::None, &[]);
+        // The engine receives it, in another thread than the one that disconnects.
+        let (mut cq, mut context) = (null_mut(), null_mut());
+        // SAFETY: the channel lives; the event is acknowledged once.
+        unsafe {
+            assert_eq!(verbs::ibv_get_cq_event(server.comp, &mut cq, &mut context), 0);
+            verbs::ibv_ack_cq_events(cq, 1);
+        }
+        assert_eq!(server.poll().status, 0);
+        // SAFETY: the identifier lives.
+        assert_eq!(unsafe { cm::rdma_disconnect(server.id) }, 0);
+        let packet = peer.receive_packet();
+        let opcode = Packet::parse(&packet).unwrap().bth.opcode;
+        assert_eq!(opcode, Opcode::Rc(Operation::Acknowledge), "round {round}");
+        let Message::Dreq(dreq) = peer.receive().message else { panic!("no DREQ") };
+        peer.send(Message::Drep(Drep {
+            local_comm_id: round,
+            remote_comm_id: dreq.local_comm_id,
+            private_data: [0; Drep::PRIVATE_DATA_LEN],
+        }));
+        assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_DISCONNECTED);
+        server.destroy();
+    }
+    destroy(listening);
 }
 
 /// The listener is in another process, and each of the two may get the request from the kernel.

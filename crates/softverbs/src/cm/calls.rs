@@ -204,14 +204,16 @@ impl Id {
             let state = self.state();
             (state.phase.disconnect()?, state.qp.clone())
         };
+        // The queue pair ends first: the peer must have the acknowledgements of what this side has completed
+        // before the message that ends the connection.
+        let is_gone = qp.as_ref().is_none_or(|qp| qp.is_destroyed()) && self.protocol().needs_queue_pair();
+        if let Some(qp) = &qp {
+            qp.disconnect();
+            qp.finish_step();
+        }
         if found == Disconnect::Ends {
             self.protocol().disconnect();
         }
-        let Some(qp) = qp else {
-            return Ok(found == Disconnect::Ends && !self.protocol().needs_queue_pair());
-        };
-        let is_gone = self.protocol().needs_queue_pair() && qp.is_destroyed();
-        qp.disconnect();
         Ok(found == Disconnect::Ends && !is_gone)
     }
 
@@ -230,6 +232,8 @@ impl Id {
         }
         if let Some(qp) = qp {
             qp.disconnect();
+            // As in `disconnect`: the release may send a message.
+            qp.finish_step();
         }
         self.protocol().release();
         self.leave_channel();

@@ -373,6 +373,14 @@ impl Qp {
         self.drive(reason::DISCONNECT, By::Program);
     }
 
+    /// Over RoCE: waits until a step in progress has ended, and so has sent the acknowledgements of the
+    /// requests that it has completed. Not for the engine.
+    pub(crate) fn finish_step(&self) {
+        if self.is_roce {
+            drop(lock(&self.session));
+        }
+    }
+
     /// Logs why the connection ends, and keeps the text for threads that poll its completions.
     #[cold]
     fn report_ending(&self, ending: Ending<'_>) {
