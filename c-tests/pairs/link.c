@@ -24,6 +24,14 @@ on_device(void)
 	return provider != NULL && strcmp(provider, "rdma-core") == 0;
 }
 
+bool
+over_roce(void)
+{
+	const char *transport = getenv("SOFTVERBS_TRANSPORT");
+
+	return on_device() || (transport != NULL && strcmp(transport, "roce") == 0);
+}
+
 const char *
 not_soft(void)
 {
@@ -170,14 +178,14 @@ start_link(struct link *link, struct rpma_conn_req **req, const struct region *o
 
 /*
  * The other side sent no private data. InfiniBand and RoCE carry a fixed number of bytes, padded with zeros,
- * without their original number; software RDMA carries the number.
+ * without their original number; software RDMA over iWARP carries the number.
  */
 static bool
 is_nothing(const struct rpma_conn_private_data *pdata)
 {
 	const unsigned char *bytes = pdata->ptr;
 
-	if (bytes == NULL || !on_device())
+	if (bytes == NULL || !over_roce())
 		return bytes == NULL;
 	for (unsigned i = 0; i < pdata->len; i++)
 		if (bytes[i] != 0)
@@ -272,7 +280,7 @@ expect_broken(struct link *link)
 void
 end_broken(struct link *link)
 {
-	if (on_device()) {
+	if (over_roce()) {
 		int ret = rpma_conn_disconnect(link->conn);
 
 		/* the other side may have been first */

@@ -45,6 +45,8 @@ void close_node(struct node *node);
 
 /* Whether the provider is rdma_core, whose behaviour differs in some cases. */
 bool on_device(void);
+/* Whether connections are those of RoCE: padded private data, and a failed queue pair does not end them. */
+bool over_roce(void);
 /* For .missing: "" if a device takes part in this run. */
 const char *not_soft(void);
 

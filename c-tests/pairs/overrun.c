@@ -157,8 +157,8 @@ taken_back_initiator(struct side *side)
 		/*
 		 * a write over TCP has left by the time that it is refused, so only what follows it can fail
 		 */
-		EXPECT(wc.status == (on_device() ? IBV_WC_REM_ACCESS_ERR : IBV_WC_WR_FLUSH_ERR) ||
-			(!on_device() && wc.status == IBV_WC_REM_ACCESS_ERR), "status %d", wc.status);
+		EXPECT(wc.status == (over_roce() ? IBV_WC_REM_ACCESS_ERR : IBV_WC_WR_FLUSH_ERR) ||
+			(!over_roce() && wc.status == IBV_WC_REM_ACCESS_ERR), "status %d", wc.status);
 		/* each of the others is there once, too */
 		while (flying-- > 0) {
 			next_wc(link.cq, &wc);
