@@ -55,7 +55,7 @@ PEERS_PACKAGES := $(BENCH_PACKAGES) ucx-utils libfabric-bin
 CALLS_PACKAGES := $(BUILD_PACKAGES) python3 valgrind librpma0
 VM_PACKAGES := qemu-system-x86 cpio kmod iproute2 ibverbs-providers
 NEWER_PACKAGES := $(VM_PACKAGES) mmdebstrap debian-archive-keyring xz-utils util-linux git python3
-ROCE_PACKAGES := perftest ibverbs-utils
+ROCE_PACKAGES := perftest ibverbs-utils rdmacm-utils qperf
 SIW_PACKAGES := make binutils gcc-12 libelf1 xz-utils
 VERBS_PACKAGES := $(BUILD_PACKAGES) libclang-dev ibverbs-utils rdmacm-utils perftest ucx-utils libfabric-bin librpma0 python3-pyverbs
 FIO_PACKAGES := $(BUILD_PACKAGES) fio dpkg-dev iproute2
@@ -420,18 +420,20 @@ check-siw: vm-programs
 	@c-tests/vm/check --siw $(VM_PROGRAMS) --program $(PRELOAD) \
 		$(foreach program,rping rdma_client rdma_server,--program $(shell command -v $(program) || echo /usr/bin/$(program))) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm siw
 
-# Programs that connect their queue pairs by hand, and ibv_devinfo, which prints the GIDs.
-ROCE_PROGRAMS := ib_write_bw ib_read_bw ib_send_bw ib_atomic_bw ib_write_lat ib_send_lat ibv_rc_pingpong ibv_devinfo
+# Programs that connect their queue pairs by hand or by rdma_cm, and ibv_devinfo, which prints the GIDs.
+ROCE_PROGRAMS := ib_write_bw ib_read_bw ib_send_bw ib_atomic_bw ib_write_lat ib_send_lat ibv_rc_pingpong ibv_devinfo \
+	rping ucmatose cmtime rdma_client rdma_server rdma_xclient rdma_xserver qperf
+ROCE_PARTS := roce roce-cm
 ROCE_OPTIONS = --roce $(VM_PROGRAMS) --program $(PRELOAD) $(foreach program,$(ROCE_PROGRAMS),--program $(shell command -v $(program) || echo /usr/bin/$(program)))
 
 check-roce: vm-programs
 	@$(SETUP) $(VM_PACKAGES) $(ROCE_PACKAGES)
-	@c-tests/vm/check $(ROCE_OPTIONS) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm roce
+	@c-tests/vm/check $(ROCE_OPTIONS) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm $(or $(PARTS),$(ROCE_PARTS))
 
 check-roce-newer: vm-programs
 	@$(SETUP) $(NEWER_PACKAGES) $(ROCE_PACKAGES)
 	@c-tests/vm/make-root trixie $(NEWER_ROOT)
-	@c-tests/vm/check --root $(NEWER_ROOT) $(ROCE_OPTIONS) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm-newer roce
+	@c-tests/vm/check --root $(NEWER_ROOT) $(ROCE_OPTIONS) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm-newer $(or $(PARTS),$(ROCE_PARTS))
 
 header:
 	@$(SETUP) $(ASK) $(BUILD_PACKAGES)
