@@ -5,31 +5,20 @@
 
 mod common;
 
+use common::cm_peer::{request, Peer, HERE, PEER};
 use common::ids::{address, bind, destroy, new_id, src_port};
 use common::restart::child;
 use common::{accept, connect, next_event, param, take_request};
 use rdma_sys::rdma_cm_event_type::*;
 use rdma_sys::*;
-use rustix::net::sockopt::set_socket_reuseport;
-use rustix::net::{AddressFamily, SocketType, bind as bind_socket, socket};
 use softverbs::{rdma as cm, verbs};
 use std::io::BufRead;
-use std::net::{SocketAddrV4, UdpSocket};
 use std::process::{Command, Stdio};
 use std::ptr::null_mut;
-use std::time::Duration;
 use transport::roce::wire::cm::{
-    Answered, CmaHeader, Drep, Dreq, GSI_QKEY, Mad, Message, Path, PortSpace, Reason, Rep, Req, Rtu,
-    ServiceId, Transport,
+    Answered, CmaHeader, Drep, Dreq, Mad, Message, Path, Reason, Rep, Rtu, Transport,
 };
-use transport::roce::wire::{
-    Addresses, Bth, DEFAULT_PKEY, Deth, Extension, Flow, GSI_QP, ICRC_LEN, Opcode, Operation, Packet, Psn,
-    UDP_PORT, icrc,
-};
-
-const HERE: [u8; 4] = [127, 0, 0, 1];
-/// The address of the peer that the test is.
-const PEER: [u8; 4] = [127, 0, 0, 9];
+use transport::roce::wire::{Addresses, Bth, Extension, Opcode, Operation, Packet, Psn, DEFAULT_PKEY};
 
 /// A listener at 127.0.0.1, its channel and its port.
 fn listener() -> (*mut rdma_cm_id, *mut rdma_event_channel, u16) {
@@ -148,101 +137,6 @@ fn ports_of_the_two_spaces_and_of_tcp_are_apart() {
     bind(id, "127.0.0.1");
     assert!(src_port(id) >= 49_152);
     destroy(id);
-}
-
-/// The peer: a socket that gets what is sent to its address.
-struct Peer(UdpSocket);
-
-impl Peer {
-    fn new() -> Self {
-        let socket = socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
-        set_socket_reuseport(&socket, true).unwrap();
-        bind_socket(&socket, &SocketAddrV4::new(PEER.into(), UDP_PORT)).unwrap();
-        let socket = UdpSocket::from(socket);
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Self(socket)
-    }
-
-    fn flow(source: [u8; 4], destination: [u8; 4]) -> Flow {
-        let addresses = Addresses::V4 { source, destination };
-        Flow { addresses, source_port: UDP_PORT, destination_port: UDP_PORT }
-    }
-
-    /// Sends a message to queue pair 1.
-    fn send(&self, message: Message) {
-        let bth = Bth::new(Opcode::Ud(Operation::SendOnly), GSI_QP, Psn::new(0));
-        let deth = Extension::Deth(Deth { qkey: GSI_QKEY, source_qp: GSI_QP });
-        self.send_packet(&bth, &deth, &Mad { transaction: 7, message }.encode());
-    }
-
-    /// Sends a packet. The kernel chooses the IPv4 identification, which the receiver finds.
-    fn send_packet(&self, bth: &Bth, extension: &Extension, payload: &[u8]) {
-        let mut packet = Packet::encode_headers(bth, extension).to_vec();
-        packet.extend(payload);
-        let sum = icrc::icrc(&Self::flow(PEER, HERE), 0, &[&packet]);
-        packet.extend(sum);
-        self.0.send_to(&packet, SocketAddrV4::new(HERE.into(), UDP_PORT)).unwrap();
-    }
-
-    fn receive(&self) -> Mad {
-        let packet = self.receive_packet();
-        let packet = Packet::parse(&packet).unwrap();
-        assert_eq!((packet.bth.dest_qp, packet.bth.pkey), (GSI_QP, DEFAULT_PKEY));
-        assert_eq!(packet.extension, Extension::Deth(Deth { qkey: GSI_QKEY, source_qp: GSI_QP }));
-        Mad::decode(packet.payload).unwrap()
-    }
-
-    /// The next packet, without its ICRC.
-    fn receive_packet(&self) -> Vec<u8> {
-        let mut packet = [0; 512];
-        let (len, from) = self.0.recv_from(&mut packet).expect("a packet");
-        assert_eq!(from, std::net::SocketAddr::V4(SocketAddrV4::new(HERE.into(), UDP_PORT)));
-        let packet = &packet[..len];
-        assert_eq!(icrc::check(&Self::flow(HERE, PEER), packet), Ok(Some(0)), "its identification is 0");
-        packet[..len - ICRC_LEN].to_vec()
-    }
-}
-
-fn request(port: u16, comm_id: u32) -> Req {
-    let header =
-        CmaHeader { source_port: 4711, addresses: Addresses::V4 { source: PEER, destination: HERE } };
-    let mut private_data = [0; Req::PRIVATE_DATA_LEN];
-    private_data[..36].copy_from_slice(&header.encode());
-    private_data[36..40].copy_from_slice(b"peer");
-    let gid = |address: [u8; 4]| std::net::Ipv4Addr::from(address).to_ipv6_mapped().octets();
-    let primary = Path {
-        local_lid: Path::PERMISSIVE_LID,
-        remote_lid: Path::PERMISSIVE_LID,
-        local_gid: gid(PEER),
-        remote_gid: gid(HERE),
-        hop_limit: 64,
-        ack_timeout: 17,
-        ..Path::default()
-    };
-    Req {
-        local_comm_id: comm_id,
-        service_id: ServiceId::new(PortSpace::Tcp, port),
-        local_ca_guid: 0x1234,
-        local_qkey: 0,
-        local_qpn: 0x12_3456,
-        responder_resources: 3,
-        initiator_depth: 2,
-        remote_response_timeout: 20,
-        transport: Transport::Rc,
-        end_to_end_flow_control: false,
-        starting_psn: Psn::new(0x77),
-        local_response_timeout: 20,
-        retry_count: 7,
-        pkey: DEFAULT_PKEY,
-        path_mtu: 3,
-        rnr_retry_count: 6,
-        max_cm_retries: 15,
-        srq: false,
-        extended_transport: 0,
-        primary,
-        alternate: Path::default(),
-        private_data,
-    }
 }
 
 #[test]

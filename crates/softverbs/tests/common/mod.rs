@@ -2,6 +2,7 @@
 //! Two connected ends in one process, created with the calls that a program makes.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub(crate) mod cm_peer;
 pub(crate) mod ids;
 pub(crate) mod restart;
 pub(crate) mod verbs_h;

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! A peer of rdma_cm over RoCE of which the test writes each message.
+
+use rustix::net::sockopt::set_socket_reuseport;
+use rustix::net::{bind as bind_socket, socket, AddressFamily, SocketType};
+use std::net::{SocketAddrV4, UdpSocket};
+use std::time::Duration;
+use transport::roce::wire::cm::{
+    CmaHeader, Mad, Message, Path, PortSpace, Req, ServiceId, Transport, GSI_QKEY,
+};
+use transport::roce::wire::{
+    icrc, Addresses, Bth, Deth, Extension, Flow, Opcode, Operation, Packet, Psn, DEFAULT_PKEY, GSI_QP,
+    ICRC_LEN, UDP_PORT,
+};
+
+/// The address of the processes that are tested.
+pub(crate) const HERE: [u8; 4] = [127, 0, 0, 1];
+/// The address of the peer.
+pub(crate) const PEER: [u8; 4] = [127, 0, 0, 9];
+
+/// The peer: a socket that gets what is sent to its address.
+pub(crate) struct Peer(UdpSocket);
+
+impl Peer {
+    pub(crate) fn new() -> Self {
+        let socket = socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
+        set_socket_reuseport(&socket, true).unwrap();
+        bind_socket(&socket, &SocketAddrV4::new(PEER.into(), UDP_PORT)).unwrap();
+        let socket = UdpSocket::from(socket);
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Self(socket)
+    }
+
+    fn flow(source: [u8; 4], destination: [u8; 4]) -> Flow {
+        let addresses = Addresses::V4 { source, destination };
+        Flow { addresses, source_port: UDP_PORT, destination_port: UDP_PORT }
+    }
+
+    /// Sends a message to queue pair 1.
+    pub(crate) fn send(&self, message: Message) {
+        let bth = Bth::new(Opcode::Ud(Operation::SendOnly), GSI_QP, Psn::new(0));
+        let deth = Extension::Deth(Deth { qkey: GSI_QKEY, source_qp: GSI_QP });
+        self.send_packet(&bth, &deth, &Mad { transaction: 7, message }.encode());
+    }
+
+    /// Sends a packet. The kernel chooses the IPv4 identification, which the receiver finds.
+    pub(crate) fn send_packet(&self, bth: &Bth, extension: &Extension, payload: &[u8]) {
+        let mut packet = Packet::encode_headers(bth, extension).to_vec();
+        packet.extend(payload);
+        let sum = icrc::icrc(&Self::flow(PEER, HERE), 0, &[&packet]);
+        packet.extend(sum);
+        self.0.send_to(&packet, SocketAddrV4::new(HERE.into(), UDP_PORT)).unwrap();
+    }
+
+    pub(crate) fn receive(&self) -> Mad {
+        let packet = self.receive_packet();
+        let packet = Packet::parse(&packet).unwrap();
+        assert_eq!((packet.bth.dest_qp, packet.bth.pkey), (GSI_QP, DEFAULT_PKEY));
+        assert_eq!(packet.extension, Extension::Deth(Deth { qkey: GSI_QKEY, source_qp: GSI_QP }));
+        Mad::decode(packet.payload).unwrap()
+    }
+
+    /// The next packet, without its ICRC.
+    pub(crate) fn receive_packet(&self) -> Vec<u8> {
+        let mut packet = [0; 512];
+        let (len, from) = self.0.recv_from(&mut packet).expect("a packet");
+        assert_eq!(from, std::net::SocketAddr::V4(SocketAddrV4::new(HERE.into(), UDP_PORT)));
+        let packet = &packet[..len];
+        assert_eq!(icrc::check(&Self::flow(HERE, PEER), packet), Ok(Some(0)), "its identification is 0");
+        packet[..len - ICRC_LEN].to_vec()
+    }
+}
+
+/// A REQ of the peer for a port of rdma_cm.
+pub(crate) fn request(port: u16, comm_id: u32) -> Req {
+    let header =
+        CmaHeader { source_port: 4711, addresses: Addresses::V4 { source: PEER, destination: HERE } };
+    let mut private_data = [0; Req::PRIVATE_DATA_LEN];
+    private_data[..36].copy_from_slice(&header.encode());
+    private_data[36..40].copy_from_slice(b"peer");
+    let gid = |address: [u8; 4]| std::net::Ipv4Addr::from(address).to_ipv6_mapped().octets();
+    let primary = Path {
+        local_lid: Path::PERMISSIVE_LID,
+        remote_lid: Path::PERMISSIVE_LID,
+        local_gid: gid(PEER),
+        remote_gid: gid(HERE),
+        hop_limit: 64,
+        ack_timeout: 17,
+        ..Path::default()
+    };
+    Req {
+        local_comm_id: comm_id,
+        service_id: ServiceId::new(PortSpace::Tcp, port),
+        local_ca_guid: 0x1234,
+        local_qkey: 0,
+        local_qpn: 0x12_3456,
+        responder_resources: 3,
+        initiator_depth: 2,
+        remote_response_timeout: 20,
+        transport: Transport::Rc,
+        end_to_end_flow_control: false,
+        starting_psn: Psn::new(0x77),
+        local_response_timeout: 20,
+        retry_count: 7,
+        pkey: DEFAULT_PKEY,
+        path_mtu: 3,
+        rnr_retry_count: 6,
+        max_cm_retries: 15,
+        srq: false,
+        extended_transport: 0,
+        primary,
+        alternate: Path::default(),
+        private_data,
+    }
+}
