@@ -2,8 +2,9 @@
 //! Queue pair 1: messages of connection management, and which process they are for.
 //!
 //! A message that answers another one has the communication id of its receiver, whose highest byte is the
-//! slot. A request has none: it is for the process that listens on its service. Each process of the user can
-//! get it, and passes it on once; if no process listens, it rejects the request after a moment.
+//! slot. If that process has ended, whichever process gets the message answers it. A request has no such id:
+//! it is for the process that listens on its service. Each process of the user can get it, and passes it on
+//! once; if no process listens, it rejects the request after a moment.
 #![forbid(unsafe_code)]
 
 use std::io::IoSlice;
@@ -17,7 +18,7 @@ use super::datagram::Datagram;
 use super::drops::Reason;
 use super::service::Lookup;
 use super::socket::Family;
-use super::{forward, service};
+use super::{forward, service, slot};
 use crate::policy::Policy;
 use crate::sys::{self, Route};
 use crate::{config, lock};
@@ -141,22 +142,29 @@ impl Port {
                 // Too many requests for services that do not exist: the peer repeats this one.
                 Some(Err(())) => Err(Reason::Management),
                 Some(Ok(None)) if self.hold(message, backoff) => Ok(()),
-                Some(Ok(None)) | None => {
-                    if let Some(answer) = refusal(&mad, cm::Reason::INVALID_SERVICE_ID) {
-                        self.send_message(&answer, message.destination, message.source);
-                    }
-                    Ok(())
-                }
+                Some(Ok(None)) | None => self.refuse(&mad, cm::Reason::INVALID_SERVICE_ID, message),
             };
         }
         let Some(slot) = slot_of(&mad.message) else { return Err(Reason::Management) };
         if slot == self.slot.number() {
-            return if take() { Ok(()) } else { Err(Reason::UnknownQp) };
+            return if take() { Ok(()) } else { self.refuse(&mad, cm::Reason::INVALID_COMM_ID, message) };
         }
         if message.forwarded {
             return Err(Reason::UnknownQp);
         }
+        // The process has ended, and the peer would repeat its message. An untrusted process may be alive.
+        if !self.owners.is_ours(slot) && slot::is_unclaimed(slot) {
+            return self.refuse(&mad, cm::Reason::INVALID_COMM_ID, message);
+        }
         self.forward(slot, &message.forwardable());
+        Ok(())
+    }
+
+    /// Answers a message for which there is no exchange, if it has an answer: as the kernel does for an
+    /// unknown communication id.
+    fn refuse(&self, mad: &Mad, reason: cm::Reason, message: &Message) -> Result<(), Reason> {
+        let answer = refusal(mad, reason).ok_or(Reason::UnknownQp)?;
+        self.send_message(&answer, message.destination, message.source);
         Ok(())
     }
 

@@ -52,6 +52,21 @@ impl Peer {
         self.0.send_to(&packet, SocketAddrV4::new(HERE.into(), UDP_PORT)).unwrap();
     }
 
+    /// Sends a message until it is answered. Ignores a REQ, which the other side may have repeated.
+    pub(crate) fn ask(&self, message: &Message) -> Mad {
+        self.0.set_read_timeout(Some(Duration::from_millis(250))).unwrap();
+        for _ in 0..20 {
+            self.send(message.clone());
+            while self.0.peek_from(&mut [0]).is_ok() {
+                let answer = self.receive();
+                if !matches!(answer.message, Message::Req(_)) {
+                    return answer;
+                }
+            }
+        }
+        panic!("no answer to {}", message.name());
+    }
+
     pub(crate) fn receive(&self) -> Mad {
         let packet = self.receive_packet();
         let packet = Packet::parse(&packet).unwrap();
