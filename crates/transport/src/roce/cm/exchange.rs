@@ -308,6 +308,12 @@ impl Exchange {
         }
     }
 
+    /// Nothing is left of the exchange.
+    #[cfg(test)]
+    pub(super) fn kill(&mut self) {
+        (self.state, self.repeat, self.ends) = (State::Gone, None, None);
+    }
+
     /// The deadline has come.
     pub(super) fn expire(&mut self, now: Micros, out: &mut Outputs) {
         if let Some(repeat) = &mut self.repeat {

@@ -42,6 +42,17 @@ pub enum Received {
     Other,
 }
 
+/// A peer with the GUID of this side: a process of this host, or this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalPeer {
+    /// The exchange with it.
+    pub id: CommId,
+    /// The addresses.
+    pub route: Route,
+    /// The communication id of the peer, whose highest byte is the slot of its process.
+    pub comm_id: u32,
+}
+
 /// The sender of a REQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Origin {
@@ -150,6 +161,25 @@ impl Manager {
     /// The queue pair has received its first packet (`IBV_EVENT_COMM_EST`), which replaces the RTU.
     pub fn received_data(&mut self, id: CommId) {
         self.update(id, Exchange::received_data);
+    }
+
+    /// The peers with the GUID of this side whose connection, or attempt, has not ended.
+    pub fn local_peers(&self) -> impl Iterator<Item = LocalPeer> + '_ {
+        let exchanges = self.exchanges.values();
+        let local = exchanges.filter(|exchange| exchange.peer.ca_guid == self.settings.ca_guid);
+        local.filter_map(|exchange| {
+            let (id, route) = (exchange.id, exchange.route());
+            Some(LocalPeer { id, route, comm_id: exchange.live_peer()? })
+        })
+    }
+
+    /// The process of a peer has died, and sends no message any more: as if it had sent the REJ or the DREQ
+    /// that ends the attempt or the connection. Without effect if that has ended.
+    pub fn peer_died(&mut self, peer: &LocalPeer, now: Micros) {
+        let exchange = self.exchanges.get(&peer.id);
+        if exchange.is_some_and(|exchange| exchange.live_peer() == Some(peer.comm_id)) {
+            self.update(peer.id, |exchange, out| exchange.peer_died(now, out));
+        }
     }
 
     /// The program has destroyed the identifier, or discarded the event of a request. No further event is
@@ -427,6 +457,20 @@ impl Manager {
                 self.update(oldest, Exchange::end_time_wait);
             }
         }
+    }
+
+    /// Takes another GUID for the own one.
+    #[cfg(test)]
+    pub(crate) fn pretend_guid(&mut self, ca_guid: u64) {
+        self.settings.ca_guid = ca_guid;
+    }
+
+    /// The process of an exchange is killed.
+    #[cfg(test)]
+    pub(crate) fn kill(&mut self, id: CommId) {
+        self.held.remove(&id);
+        self.listeners.remove_pending(id);
+        self.update(id, |exchange, _| exchange.kill());
     }
 
     /// Whether nothing is left of past connections.

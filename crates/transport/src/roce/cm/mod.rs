@@ -15,7 +15,8 @@
 //! retries and answers are those of Linux (`drivers/infiniband/core/cm.c`, `cma.c`), so programs see the
 //! same events. Differences: a message is repeated early (`repeat.rs`); a DREQ is answered before the program
 //! has called rdma_disconnect(3); a destroyed identifier continues to notify its peer; a lost RTU is reported
-//! as ESTABLISHED when the DREQ arrives.
+//! as ESTABLISHED when the DREQ arrives; nobody sends a DREQ for a process that is killed, so the driver of a
+//! peer on the same host reports its death ([`Manager::peer_died`]).
 
 mod event;
 mod exchange;
@@ -27,7 +28,7 @@ mod terms;
 mod tests;
 
 pub use event::{ConnParam, Event, Output, Request, Response};
-pub use manager::{Manager, Received, refusal};
+pub use manager::{LocalPeer, Manager, Received, refusal};
 pub use terms::{
     Accept, Bound, CommId, Connect, Limits, ListenerId, REJECT_DATA_LEN, REPLY_DATA_LEN, REQUEST_DATA_LEN,
     Route, Settings, Terms, Timing,

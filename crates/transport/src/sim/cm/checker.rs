@@ -46,7 +46,9 @@ pub(super) struct Side {
     /// DISCONNECTED was reported.
     pub has_ended: bool,
     pub has_exited: bool,
+    /// The program has destroyed its identifier, or its process is killed.
     pub is_destroyed: bool,
+    pub is_killed: bool,
     pub terms: Option<Terms>,
 }
 
@@ -183,6 +185,7 @@ impl Attempt {
                 has_ended || has_failed || me == PASSIVE && self.sides[me].called.is_none(),
                 "{peer:?}"
             ),
+            Reason::INVALID_SERVICE_ID => assert!(me == ACTIVE && peer.is_killed, "{peer:?}"),
             Reason::INVALID_COMM_ID => assert!(me == PASSIVE && (has_ended || has_failed), "{peer:?}"),
             _ => panic!("rejected: {reason}"),
         }

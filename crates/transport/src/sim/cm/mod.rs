@@ -3,7 +3,8 @@
 //! reorders messages, run through seeded schedules.
 //!
 //! A host connects to the other one or to itself. The programs accept, reject, establish, disconnect and
-//! destroy at random times, or do not answer. A peer without a connection sends messages with guessed
+//! destroy at random times, or do not answer. A process is killed, which sends nothing, and its peer looks
+//! whether it lives. A peer without a connection sends messages with guessed
 //! communication ids, and with the right ids from another address. [`checker`] compares what each program
 //! sees with what the other one has done, and with the worst times that follow from the retries. The
 //! random numbers of a host are often communication ids that programs still have, which must not be given
@@ -44,4 +45,5 @@ fn schedules_reach_every_outcome() {
         }
     }
     assert!(sim.ends > 1000, "{} connections ended by the peer", sim.ends);
+    assert!(sim.kills > 1000, "{} processes killed", sim.kills);
 }

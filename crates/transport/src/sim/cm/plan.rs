@@ -8,6 +8,8 @@ pub(super) const MS: Micros = 1_000;
 pub(super) const S: Micros = 1_000 * MS;
 /// The packet life time of rdma_cm, code 16: the network delivers nothing later.
 pub(super) const PACKET_LIFE_US: Micros = (4_096 << 16) / 1_000;
+/// The interval at which a process looks whether its peers live.
+pub(super) const WATCH_US: Micros = 100 * MS;
 /// Programs destroy what is left.
 pub(super) const END_US: Micros = 600 * S;
 
@@ -28,6 +30,8 @@ pub(super) enum End {
     Wait,
     Disconnect,
     Destroy,
+    /// Its process is killed.
+    Kill,
 }
 
 /// One connection.
@@ -36,8 +40,9 @@ pub(super) struct AttemptPlan {
     /// The hosts of the active and the passive side.
     pub hosts: [usize; 2],
     pub connect_at: Micros,
-    /// The active side destroys its identifier this long after the call.
+    /// The active side destroys its identifier this long after the call, or is killed.
     pub destroy_after: Option<Micros>,
+    pub kill: bool,
     pub answer: Answer,
     pub answer_after: Micros,
     /// The passive side disconnects or destroys this long after it has accepted.
@@ -60,11 +65,12 @@ impl AttemptPlan {
         let active = draw.below(2);
         let passive = if draw.chance(40) { active } else { 1 - active };
         let answers = [Answer::Accept, Answer::Accept, Answer::Reject, Answer::Destroy, Answer::Nothing];
-        let ends = [End::Wait, End::Disconnect, End::Disconnect, End::Destroy];
+        let ends = [End::Wait, End::Disconnect, End::Disconnect, End::Destroy, End::Kill];
         let mut attempt = Self {
             hosts: [active, passive],
             connect_at: draw.below(2_000) as Micros * MS,
             destroy_after: (!is_calm && draw.chance(40)).then(|| some_time(draw)),
+            kill: draw.chance(128),
             answer: if is_calm { Answer::Accept } else { draw.one_of(&answers) },
             answer_after: some_time(draw),
             accepted: if is_calm || draw.chance(200) { End::Wait } else { draw.one_of(&ends) },

@@ -7,10 +7,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 
 use super::checker::{ACTIVE, Attempt, Outcome, PASSIVE, REJECT, REPLY, REQUEST, data, qpn};
-use super::plan::{Answer, END_US, End, PACKET_LIFE_US, Plan};
+use super::plan::{Answer, END_US, End, PACKET_LIFE_US, Plan, WATCH_US};
 use crate::roce::cm::{
-    Accept, Bound, CommId, Connect, Event, Limits, Manager, Output, REJECT_DATA_LEN, REPLY_DATA_LEN,
-    REQUEST_DATA_LEN, Received, Request, Route, Settings, Timing,
+    Accept, Bound, CommId, Connect, Event, Limits, LocalPeer, Manager, Output, REJECT_DATA_LEN,
+    REPLY_DATA_LEN, REQUEST_DATA_LEN, Received, Request, Route, Settings, Timing, refusal,
 };
 use crate::roce::wire::cm::{
     Answered, Drep, Dreq, MAD_LEN, Mad, Message, PortSpace, Reason, Rej, Rtu, ServiceId,
@@ -60,6 +60,11 @@ enum Happening {
         side: usize,
         how: End,
     },
+    /// A side looks whether its peer lives.
+    Watch {
+        attempt: usize,
+        side: usize,
+    },
 }
 
 /// The communication ids of a host that identifiers or unfetched events have.
@@ -102,6 +107,8 @@ pub(super) struct Sim {
     pub outcomes: [[u64; 2]; 4],
     /// Connections that the peer has ended, in all schedules.
     pub ends: u64,
+    /// Sides whose process was killed, in all schedules.
+    pub kills: u64,
 }
 
 impl Simulation for Sim {
@@ -122,6 +129,7 @@ impl Simulation for Sim {
             held: Default::default(),
             outcomes: [[0; 2]; 4],
             ends: 0,
+            kills: 0,
         }
     }
 
@@ -202,6 +210,11 @@ impl Sim {
             Happening::Arrive { host, route, mad } => {
                 let mad = Mad::decode(&mad[..]).unwrap();
                 self.say(|| format!("host {host} receives {}", mad.message.name()));
+                if self.is_for_killed(host, &mad.message) {
+                    // Another process gets it, and has no listener.
+                    let answer = refusal(&mad, Reason::INVALID_SERVICE_ID).unwrap();
+                    return self.send(route, &answer);
+                }
                 let received = self.managers[host].receive(&mad, route, now);
                 assert_eq!(received, Received::Taken);
             }
@@ -221,7 +234,17 @@ impl Sim {
             Happening::Answer { attempt } => self.answer(attempt),
             Happening::Establish { attempt } => self.establish(attempt),
             Happening::End { attempt, side, how } => self.end(attempt, side, how),
+            Happening::Watch { attempt, side } => self.watch(attempt, side),
         }
+    }
+
+    /// Whether a message is a REQ for a process that was killed.
+    fn is_for_killed(&self, host: usize, message: &Message) -> bool {
+        let Message::Req(req) = message else { return false };
+        self.attempts.iter().any(|attempt| {
+            let is_it = attempt.plan.hosts[PASSIVE] == host && qpn(attempt, ACTIVE) == req.local_qpn;
+            is_it && attempt.sides[PASSIVE].is_killed
+        })
     }
 
     /// Sends and reports what the managers have produced, and sets their timers.
@@ -374,6 +397,33 @@ impl Sim {
         self.held[host].lock().unwrap().retain(|held| *held != id.0);
     }
 
+    /// The process of a side is killed: nothing of it is left, and nothing is sent.
+    fn kill(&mut self, index: usize, side: usize) {
+        let attempt = &mut self.attempts[index];
+        let host = attempt.plan.hosts[side];
+        let Some(id) = attempt.sides[side].id else { return };
+        (attempt.sides[side].is_destroyed, attempt.sides[side].is_killed) = (true, true);
+        self.managers[host].kill(id);
+        self.held[host].lock().unwrap().retain(|held| *held != id.0);
+        self.kills += 1;
+        self.after(WATCH_US, Happening::Watch { attempt: index, side: 1 - side });
+    }
+
+    /// A side looks whether the process of its peer lives. It does not, but its messages may be under way.
+    fn watch(&mut self, index: usize, side: usize) {
+        let attempt = &self.attempts[index];
+        let (watching, peer) = (attempt.sides[side], attempt.sides[1 - side]);
+        let Some(peer) = peer.id else { return };
+        if let Some(id) = watching.id.filter(|_| !watching.is_killed) {
+            let [host, other] = [side, 1 - side].map(|side| attempt.plan.hosts[side]);
+            let route = Route { local: address(host), remote: address(other) };
+            self.managers[host].peer_died(&LocalPeer { id, route, comm_id: peer.0 }, self.now);
+        }
+        if self.now < END_US {
+            self.after(WATCH_US * 10, Happening::Watch { attempt: index, side });
+        }
+    }
+
     fn connect(&mut self, index: usize) {
         let attempt = &mut self.attempts[index];
         let [host, peer] = attempt.plan.hosts;
@@ -400,11 +450,11 @@ impl Sim {
         let id = self.managers[host].connect(route, &call, self.now).unwrap();
         attempt.sides[ACTIVE].id = Some(id);
         attempt.sides[ACTIVE].called = Some(self.now);
-        let destroy_after = attempt.plan.destroy_after;
+        let (destroy_after, is_killed) = (attempt.plan.destroy_after, attempt.plan.kill);
         self.hold(host, id, (index, ACTIVE));
         let end = |how| Happening::End { attempt: index, side: ACTIVE, how };
         if let Some(wait) = destroy_after {
-            self.after(wait, end(End::Destroy));
+            self.after(wait, end(if is_killed { End::Kill } else { End::Destroy }));
         }
         self.after(END_US, end(End::Destroy));
     }
@@ -496,7 +546,9 @@ impl Sim {
         let attempt = &mut self.attempts[index];
         let manager = &mut self.managers[attempt.plan.hosts[side]];
         let Some(id) = attempt.sides[side].id.filter(|_| !attempt.sides[side].is_destroyed) else { return };
-        if how == End::Destroy {
+        if how == End::Kill {
+            self.kill(index, side);
+        } else if how == End::Destroy {
             if now >= END_US {
                 attempt.check_end(side, &self.plan);
             }

@@ -3,7 +3,7 @@
 //! id of this side, and has compared the addresses.
 
 use super::super::event::{ConnParam, Event, Response};
-use super::super::terms::duration_us;
+use super::super::terms::{REJECT_DATA_LEN, duration_us};
 use super::{Due, Exchange, Outputs, Peer, State, messages};
 use crate::limits::CM_SERVICE_TIMEOUT;
 use crate::roce::wire::cm::{Answered, Dreq, Message, Mra, Reason, Rej, Rep};
@@ -99,14 +99,38 @@ impl Exchange {
         if self.state != State::ReqSent && rej.local_comm_id != self.peer.comm_id {
             return;
         }
+        self.is_ended_by_peer(rej.reason, rej.private_data, now, out);
+    }
+
+    /// The peer has ended the attempt or the connection.
+    fn is_ended_by_peer(
+        &mut self,
+        reason: Reason,
+        private_data: [u8; REJECT_DATA_LEN],
+        now: Micros,
+        out: &mut Outputs,
+    ) {
         match self.state {
             State::ReqSent | State::RepReceived | State::ReqReceived | State::RepSent => {
-                self.is_abandoned(rej.reason, rej.private_data, now, out);
+                self.is_abandoned(reason, private_data, now, out);
             }
             State::Established => self.is_disconnected(Due::Disconnected, now, out),
             State::DreqSent(due) => self.is_disconnected(due, now, out),
             State::TimeWait(_) | State::Gone => {}
         }
+    }
+
+    /// The communication id of a peer that may still send a message.
+    pub(in super::super) fn live_peer(&self) -> Option<u32> {
+        let is_over = matches!(self.state, State::TimeWait(_) | State::Gone);
+        (self.peer.comm_id != 0 && !is_over).then_some(self.peer.comm_id)
+    }
+
+    /// The process of the peer has died. The kernel would have sent a REJ or a DREQ for it: these are the
+    /// reasons of [`Exchange::destroy`] at the other side.
+    pub(in super::super) fn peer_died(&mut self, now: Micros, out: &mut Outputs) {
+        let reason = if self.is_active { Reason::CONSUMER } else { Reason::TIMEOUT };
+        self.is_ended_by_peer(reason, messages::EMPTY, now, out);
     }
 
     /// A DREQ. Returns false if it belongs to another connection than this exchange.

@@ -251,3 +251,52 @@ fn a_guessed_message_ends_nothing() {
     pair.deliver(1, &dreq(active.0, 2));
     assert_eq!(pair.event(1), (passive, Event::Disconnected));
 }
+
+#[test]
+fn a_peer_that_dies_has_ended_what_there_was() {
+    let died = |pair: &mut Pair, side: usize| {
+        let peers: Vec<_> = pair.managers[side].local_peers().collect();
+        assert_eq!(peers, [], "another GUID");
+        // Both managers are on one host.
+        pair.managers[side].pretend_guid(GUIDS[1 - side]);
+        let peers: Vec<_> = pair.managers[side].local_peers().collect();
+        let other = LocalPeer { comm_id: peers[0].comm_id + 1, ..peers[0] };
+        pair.managers[side].peer_died(&other, pair.now);
+        assert_eq!(pair.outputs(side), (vec![], vec![]), "another peer");
+        pair.managers[side].peer_died(&peers[0], pair.now);
+        assert_eq!(pair.managers[side].local_peers().count(), 0);
+        let (sent, events) = pair.outputs(side);
+        assert_eq!(sent, [], "no process would receive it");
+        pair.managers[side].peer_died(&peers[0], pair.now);
+        assert_eq!(pair.outputs(side), (vec![], vec![]), "a second time");
+        events
+    };
+
+    for side in 0..2 {
+        let mut pair = Pair::new();
+        let ids = pair.established([1, 2]);
+        let id = [ids.0, ids.1][side];
+        assert_eq!(died(&mut pair, side), [(id, Event::Disconnected)]);
+        pair.wait(side);
+        assert_eq!(pair.event(side), (id, Event::TimeWaitExit));
+        assert!(pair.managers[side].is_empty());
+        // The DREP of a process that died.
+        let mut pair = Pair::new();
+        let ids = pair.established([1, 2]);
+        let id = [ids.0, ids.1][side];
+        pair.managers[side].disconnect(id, &[], pair.now).unwrap();
+        pair.outputs(side);
+        assert_eq!(died(&mut pair, side), [(id, Event::Disconnected)]);
+    }
+    let mut pair = Pair::new();
+    let (_, passive, _) = pair.requested(1);
+    assert_eq!(died(&mut pair, 1), [(passive, rejected(Reason::TIMEOUT, b""))]);
+    assert_eq!(pair.managers[1].accept(passive, &accept(2), pair.now), Err(libc::EINVAL));
+    let mut pair = Pair::new();
+    let (active, passive, rep) = pair.accepted([1, 2]);
+    assert_eq!(died(&mut pair, 1), [(passive, rejected(Reason::TIMEOUT, b""))]);
+    pair.deliver(0, &rep);
+    assert!(matches!(pair.event(0), (_, Event::Response(_))));
+    assert_eq!(died(&mut pair, 0), [(active, rejected(Reason::CONSUMER, b""))]);
+    assert_eq!(pair.managers[0].establish(active, &[]), Err(libc::EINVAL));
+}
