@@ -6,9 +6,15 @@ mod common;
 
 use common::cm_peer::Peer;
 use common::ids::destroy;
-use common::restart::{Partner, child_alone, role};
-use common::{connect, listen};
-use softverbs::rdma as cm;
+use common::restart::{Partner, child_alone, print, role};
+use common::{End, accept, connect, listen, next_event, take_request};
+use rdma_sys::rdma_cm_event_type::*;
+use rdma_sys::{ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state, rdma_cm_id, rdma_event_channel};
+use rustix::event::{PollFd, PollFlags, poll};
+use softverbs::{rdma as cm, verbs};
+use std::mem::zeroed;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 use transport::roce::wire::Psn;
 use transport::roce::wire::cm::{Answered, Dreq, Message, Reason, Rep};
 
@@ -20,12 +26,9 @@ fn another_process_answers_the_messages_for_one_that_was_killed() {
     }
     if role().is_some() {
         connect(c"127.0.0.9", 7471, 4, b"");
-        loop {
-            std::thread::park();
-        }
+        wait_to_be_killed();
     }
-    // SAFETY: the channel was just created.
-    let (listening, _) = listen(unsafe { cm::rdma_create_event_channel() }, c"127.0.0.1");
+    let (listening, ..) = listener();
     let peer = Peer::new();
     let client = Partner::start(NAME, "client");
     let Message::Req(req) = peer.receive().message else { panic!("no REQ") };
@@ -58,5 +61,111 @@ fn another_process_answers_the_messages_for_one_that_was_killed() {
     };
     let Message::Drep(drep) = peer.ask(&Message::Dreq(dreq)).message else { panic!("no DREP") };
     assert_eq!((drep.local_comm_id, drep.remote_comm_id), (req.local_comm_id, 0x55));
+    destroy(listening);
+}
+
+fn listener() -> (*mut rdma_cm_id, *mut rdma_event_channel, u16) {
+    // SAFETY: the channel was just created.
+    let events = unsafe { cm::rdma_create_event_channel() };
+    let (id, port) = listen(events, c"127.0.0.1");
+    (id, events, port)
+}
+
+fn wait_to_be_killed() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+/// The peer of a connection was killed: it has ended, as by a DREQ. At once, compared with the timeouts of a
+/// request that is not acknowledged.
+fn has_ended(end: &End) {
+    for expected in [RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_TIMEWAIT_EXIT] {
+        // SAFETY: the channel lives, and with it its descriptor.
+        let fd = unsafe { BorrowedFd::borrow_raw((*end.events).fd) };
+        let within = Duration::from_secs(10).try_into().unwrap();
+        assert_eq!(poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&within)), Ok(1), "no event {expected}");
+        assert_eq!(next_event(end.events).0, expected);
+    }
+    // SAFETY: the queue pair lives, and all-zero attributes are valid.
+    unsafe {
+        let (mut attr, mut init): (ibv_qp_attr, ibv_qp_init_attr) = (zeroed(), zeroed());
+        assert_eq!(verbs::ibv_query_qp(end.qp, &mut attr, 1, &mut init), 0);
+        assert_eq!(attr.qp_state, ibv_qp_state::IBV_QPS_ERR);
+    }
+}
+
+#[test]
+fn a_connection_ends_when_the_process_that_accepted_it_is_killed() {
+    const NAME: &str = "a_connection_ends_when_the_process_that_accepted_it_is_killed";
+    if !child_alone(NAME) {
+        return;
+    }
+    if role().is_some() {
+        let (_, events, port) = listener();
+        print(port.into());
+        let _end = accept(take_request(events).0, 4, b"");
+        wait_to_be_killed();
+    }
+    let mut server = Partner::start(NAME, "server");
+    let client = connect(c"127.0.0.1", server.number() as u16, 4, b"");
+    assert_eq!(next_event(client.events).0, RDMA_CM_EVENT_ESTABLISHED);
+    server.kill();
+    has_ended(&client);
+    client.destroy();
+}
+
+#[test]
+fn connections_end_when_the_process_that_requested_them_is_killed() {
+    const NAME: &str = "connections_end_when_the_process_that_requested_them_is_killed";
+    if !child_alone(NAME) {
+        return;
+    }
+    if let Some(port) = role() {
+        for _ in 0..2 {
+            let client = connect(c"127.0.0.1", port.parse().unwrap(), 4, b"");
+            assert_eq!(next_event(client.events).0, RDMA_CM_EVENT_ESTABLISHED);
+        }
+        print(0);
+        wait_to_be_killed();
+    }
+    let (listening, events, port) = listener();
+    let start = || Partner::start(NAME, &port.to_string());
+    let (first, mut killed) = (start(), start());
+    let ends: Vec<_> = (0..4).map(|_| accept(take_request(events).0, 4, b"")).collect();
+    for end in &ends {
+        assert_eq!(next_event(end.events).0, RDMA_CM_EVENT_ESTABLISHED);
+    }
+    killed.number();
+    // SAFETY: the queue pairs live, and all-zero attributes are valid.
+    let slot_of_peer = |end: &End| unsafe {
+        let (mut attr, mut init): (ibv_qp_attr, ibv_qp_init_attr) = (zeroed(), zeroed());
+        assert_eq!(verbs::ibv_query_qp(end.qp, &mut attr, 1 << 20, &mut init), 0);
+        attr.dest_qp_num >> 16
+    };
+    let one = slot_of_peer(&ends[0]);
+    let (mut of_one, mut of_other): (Vec<_>, Vec<_>) =
+        ends.into_iter().partition(|end| slot_of_peer(end) == one);
+    assert_eq!((of_one.len(), of_other.len()), (2, 2));
+    killed.kill();
+    // Which of the two it was shows the first event.
+    let has_event = |end: &End| {
+        // SAFETY: the channel lives, and with it its descriptor.
+        let fd = unsafe { BorrowedFd::borrow_raw((*end.events).fd) };
+        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Default::default())) == Ok(1)
+    };
+    let begin = Instant::now();
+    while !has_event(&of_one[0]) && !has_event(&of_other[0]) {
+        assert!(begin.elapsed() < Duration::from_secs(10), "no event");
+        std::thread::yield_now();
+    }
+    if has_event(&of_other[0]) {
+        std::mem::swap(&mut of_one, &mut of_other);
+    }
+    of_one.iter().for_each(has_ended);
+    assert!(!of_other.iter().any(has_event), "the other process lives");
+    drop(first);
+    of_other.iter().for_each(has_ended);
+    of_one.into_iter().chain(of_other).for_each(End::destroy);
     destroy(listening);
 }

@@ -77,9 +77,11 @@ use transport::roce::link::Dropped;
 pub(crate) use inlet::Inlet;
 pub(crate) use management::Agent;
 pub(crate) use numbers::{allocate_number, release_number};
+pub(crate) use owners::Claims;
 pub(crate) use receive::Packet;
 pub(crate) use send::Sender;
 pub(crate) use service::Claim;
+pub(crate) use slot::is_unclaimed;
 pub use traffic::PortCounter;
 
 /// The receiver of the packets of a queue pair.
@@ -164,6 +166,11 @@ impl Port {
     /// The slot of this process.
     pub(crate) fn slot(&self) -> u8 {
         self.slot.number()
+    }
+
+    /// The claims of the slots at this moment. `None`: they cannot be read.
+    pub(crate) fn claims(&self) -> Option<Claims> {
+        Claims::read().filter(|claims| claims.of(self.slot.number()).is_some())
     }
 
     /// Whether it belongs to this process, not to the parent.

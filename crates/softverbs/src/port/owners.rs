@@ -2,7 +2,8 @@
 //! Which slots belong to processes of this user, according to /proc/net/udp.
 //!
 //! A process sends packets to the loopback port of a slot, and accepts datagrams from it, only if the socket
-//! bound to that port belongs to this user. Results are cached for a short time.
+//! bound to that port belongs to this user. Results are cached for a short time. [`Claims`] distinguish the
+//! processes that have a slot one after another.
 //!
 //! All users without a mapping in a user namespace have the same overflow UID: a process with that UID trusts
 //! no slot, and relies on the filter alone.
@@ -105,6 +106,32 @@ impl Owners {
     }
 }
 
+/// The claims of the slots, whichever user has them: the inode of each socket, which no later one has.
+pub(crate) struct Claims([u64; 256]);
+
+impl Claims {
+    /// `None`: they cannot be read. One may be missing if sockets are closed at the same time.
+    pub(super) fn read() -> Option<Self> {
+        let text = table();
+        (!text.is_empty()).then(|| Self::of_text(&text))
+    }
+
+    fn of_text(text: &str) -> Self {
+        let mut claims = [0; 256];
+        for socket in text.lines().filter_map(Line::parse) {
+            if let Some(slot) = socket.addr().and_then(|addr| slot::at(addr.into())) {
+                claims[usize::from(slot)] = socket.inode;
+            }
+        }
+        Self(claims)
+    }
+
+    /// The inode of the socket that claims a slot.
+    pub(crate) fn of(&self, slot: u8) -> Option<u64> {
+        Some(self.0[usize::from(slot)]).filter(|inode| *inode != 0)
+    }
+}
+
 /// The text of /proc/net/udp; empty if it cannot be read.
 fn table() -> String {
     whole(|| std::fs::read_to_string("/proc/thread-self/net/udp")).unwrap_or_default()
@@ -148,6 +175,7 @@ struct Line<'a> {
     address: &'a str,
     port: u16,
     user: u32,
+    inode: u64,
 }
 
 impl<'a> Line<'a> {
@@ -156,7 +184,8 @@ impl<'a> Line<'a> {
         let (address, port) = words.nth(1)?.split_once(':')?;
         let port = u16::from_str_radix(port, 16).ok()?;
         let user = words.nth(5)?.parse().ok()?;
-        Some(Self { address, port, user })
+        let inode = words.nth(1)?.parse().ok()?;
+        Some(Self { address, port, user, inode })
     }
 
     /// The local address of an IPv4 socket.
@@ -184,6 +213,8 @@ mod tests {
             |user| (1..=254).filter(|slot| ours(TEXT, user)[usize::from(*slot as u8)]).collect::<Vec<i32>>();
         assert_eq!((of(1000), of(1001), of(0)), (vec![1], vec![2], vec![]));
         assert_eq!(members_in(TEXT), 2);
+        let claims = Claims::of_text(TEXT);
+        assert_eq!((claims.of(1), claims.of(2), claims.of(3)), (Some(5055), Some(5056), None));
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl Slot {
 /// Whether no process has a slot, of this user or another. Claims the slot for a moment, which
 /// [`Slot::claim`] of another process would skip; unlike /proc/net/udp, which is read piece by piece, it
 /// misses no claim.
-pub(super) fn is_unclaimed(slot: u8) -> bool {
+pub(crate) fn is_unclaimed(slot: u8) -> bool {
     !(1..=MAX_SLOT).contains(&slot) || bind(slot).is_ok()
 }
 

@@ -9,6 +9,7 @@
 //! only. `delivery` is never waited for: its holder checks the queue again after it has released the lock.
 
 mod request;
+mod watch;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -29,6 +30,7 @@ use transport::step::reason;
 use transport::units::Micros;
 
 use request::Unfetched;
+use watch::Watch;
 
 use crate::cm::event::Event;
 use crate::cm::id::Id;
@@ -51,6 +53,7 @@ pub(super) struct State {
     outputs: VecDeque<Output>,
     /// When the timer expires, and that timer.
     timer: Option<(Micros, Timer)>,
+    watch: Watch,
 }
 
 /// The connection manager of the process.
@@ -95,6 +98,7 @@ impl Agent {
             listeners: HashMap::new(),
             outputs: VecDeque::new(),
             timer: None,
+            watch: Watch::default(),
         };
         let agent = Arc::new_cyclic(|this: &Weak<Self>| Self {
             this: this.clone(),
@@ -186,6 +190,9 @@ impl Agent {
     }
 
     fn report(&self, exchange: CommId, event: cm::Event) {
+        if let cm::Event::Request(_) | cm::Event::Response(_) | cm::Event::Established = event {
+            self.watch();
+        }
         if let cm::Event::Request(request) = event {
             return self.request(exchange, *request);
         }
@@ -327,6 +334,7 @@ impl Source for Agent {
             state.timer = None;
             state.manager.expire(now);
         });
+        self.look_at_peers();
     }
 }
 
