@@ -33,6 +33,7 @@ pub(crate) const CM_SERVICE_TIMEOUT: u8 = 24;
 /// ACK timeout, which the peer chooses, determines it.
 pub(crate) const CM_MIN_TIME_WAIT: u8 = 17;
 pub(crate) const CM_MAX_TIME_WAIT: u8 = 21;
-/// Exchanges of attempts and connections that have ended. They answer messages that the peer repeats; without
-/// them, a lost REJ becomes a second connect request.
+/// Exchanges of attempts and connections that have ended, or that a program has destroyed while a peer does
+/// not answer the DREQ. They answer messages that the peer repeats; without them, a lost REJ becomes a second
+/// connect request.
 pub(crate) const CM_MAX_ENDED: usize = 4096;

@@ -336,8 +336,25 @@ impl Exchange {
         }
     }
 
-    /// The time wait has ended, or there are too many exchanges in it.
-    pub(super) fn end_time_wait(&mut self, out: &mut Outputs) {
+    /// Whether the program expects nothing of it any more but perhaps the end of the time wait.
+    pub(super) fn has_ended(&self) -> bool {
+        match self.state {
+            State::TimeWait(_) => true,
+            State::DreqSent(_) => self.is_destroyed,
+            _ => false,
+        }
+    }
+
+    /// There are too many exchanges that have ended.
+    pub(super) fn forget(&mut self, out: &mut Outputs) {
+        if self.has_ended() {
+            self.end_time_wait(out);
+            (self.state, self.repeat) = (State::Gone, None);
+        }
+    }
+
+    /// The time wait has ended.
+    fn end_time_wait(&mut self, out: &mut Outputs) {
         if let State::TimeWait(due) = self.state {
             self.state = State::Gone;
             self.ends = None;

@@ -2,7 +2,7 @@
 //! All exchanges of a process, by communication id.
 //!
 //! A message belongs to an exchange if its addresses and both communication ids are those of the exchange; a
-//! REQ, which has only the id of its sender, by that id, the GUID and the address of the sender. Any other
+//! REQ, which has only the id of its sender, by that id, the GUID of the sender and the addresses. Any other
 //! message is ignored, or answered by one of its size: a REP by a REJ, a DREQ by a DREP. So a message that
 //! repeats too late ends, and one with guessed ids has no effect.
 //!
@@ -13,7 +13,6 @@
 //! and sets its timer to [`Manager::deadline`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::IpAddr;
 
 use super::event::{ConnParam, Event, Output, Request};
 use super::exchange::{Exchange, Outputs, QueuePair, State};
@@ -56,7 +55,7 @@ pub struct LocalPeer {
 /// The sender of a REQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Origin {
-    address: IpAddr,
+    route: Route,
     ca_guid: u64,
     comm_id: u32,
 }
@@ -73,7 +72,7 @@ pub struct Manager {
     requests: BTreeMap<Origin, CommId>,
     queue_pairs: BTreeMap<QueuePair, CommId>,
     deadlines: BTreeSet<(Micros, CommId)>,
-    /// Exchanges in the time wait, oldest first.
+    /// Exchanges that only answer messages, or wait for a DREP on their own, oldest first.
     ended: VecDeque<CommId>,
     outputs: Outputs,
 }
@@ -253,7 +252,7 @@ impl Manager {
     }
 
     fn requested(&mut self, req: &Req, transaction: u64, route: Route, now: Micros) -> Received {
-        let origin = Origin { address: route.remote, ca_guid: req.local_ca_guid, comm_id: req.local_comm_id };
+        let origin = Origin { route, ca_guid: req.local_ca_guid, comm_id: req.local_comm_id };
         if let Some(id) = self.requests.get(&origin).copied() {
             self.find(id.0, route, |exchange, out| exchange.requested_again(now, out));
             return Received::Taken;
@@ -361,7 +360,7 @@ impl Manager {
         if id == 0 && rej.reason == Reason::TIMEOUT {
             // The peer has not received a REP, and identifies its REQ by its GUID.
             let Some(guid) = rej.info.first_chunk().copied().map(u64::from_be_bytes) else { return };
-            let origin = Origin { address: route.remote, ca_guid: guid, comm_id: rej.local_comm_id };
+            let origin = Origin { route, ca_guid: guid, comm_id: rej.local_comm_id };
             let Some(request) = self.requests.get(&origin) else { return };
             id = request.0;
         }
@@ -410,7 +409,7 @@ impl Manager {
     fn update<T>(&mut self, id: CommId, change: impl FnOnce(&mut Exchange, &mut Outputs) -> T) -> Option<T> {
         let exchange = self.exchanges.get_mut(&id)?;
         let (deadline, queue_pair) = (exchange.deadline(), exchange.remote_queue_pair());
-        let had_ended = matches!(exchange.state, State::TimeWait(_));
+        let had_ended = exchange.has_ended();
         let result = change(exchange, &mut self.outputs);
         if exchange.deadline() != deadline {
             if let Some(at) = deadline {
@@ -424,13 +423,11 @@ impl Manager {
             }
             self.queue_pairs.extend(exchange.remote_queue_pair().map(|pair| (pair, id)));
         }
-        match exchange.state {
-            State::TimeWait(_) if !had_ended => {
-                self.ended.push_back(id);
-                self.evict();
-            }
-            State::Gone => self.remove(id),
-            _ => {}
+        if exchange.state == State::Gone {
+            self.remove(id);
+        } else if exchange.has_ended() && !had_ended {
+            self.ended.push_back(id);
+            self.evict();
         }
         Some(result)
     }
@@ -438,8 +435,8 @@ impl Manager {
     /// Removes an exchange that has ended.
     fn remove(&mut self, id: CommId) {
         if let Some(exchange) = self.exchanges.remove(&id) {
-            let (address, peer) = (exchange.route().remote, exchange.peer);
-            let origin = Origin { address, ca_guid: peer.ca_guid, comm_id: peer.comm_id };
+            let (route, peer) = (exchange.route(), exchange.peer);
+            let origin = Origin { route, ca_guid: peer.ca_guid, comm_id: peer.comm_id };
             if self.requests.get(&origin) == Some(&id) {
                 self.requests.remove(&origin);
             }
@@ -450,11 +447,11 @@ impl Manager {
         }
     }
 
-    /// Ends the oldest time wait if there are too many.
+    /// Removes the oldest exchange that has ended if there are too many.
     fn evict(&mut self) {
         if self.ended.len() > CM_MAX_ENDED {
             if let Some(oldest) = self.ended.front().copied() {
-                self.update(oldest, Exchange::end_time_wait);
+                self.update(oldest, Exchange::forget);
             }
         }
     }
@@ -471,6 +468,11 @@ impl Manager {
         self.held.remove(&id);
         self.listeners.remove_pending(id);
         self.update(id, |exchange, _| exchange.kill());
+    }
+
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.exchanges.len()
     }
 
     /// Whether nothing is left of past connections.

@@ -2,6 +2,7 @@
 //! The end of connections and of identifiers.
 
 use super::*;
+use crate::limits::CM_MAX_ENDED;
 use crate::roce::wire::cm::{Dreq, Rej};
 
 /// The last event of both sides, after which the managers are empty.
@@ -250,6 +251,19 @@ fn a_guessed_message_ends_nothing() {
     assert!(pair.managers[1].poll().is_none());
     pair.deliver(1, &dreq(active.0, 2));
     assert_eq!(pair.event(1), (passive, Event::Disconnected));
+}
+
+#[test]
+fn destroyed_connections_that_the_peer_does_not_end_are_limited() {
+    let mut pair = Pair::new();
+    for n in 0..=CM_MAX_ENDED as u32 {
+        let (active, passive) = pair.established([2 * n + 1, 2 * n + 2]);
+        pair.managers[1].kill(passive);
+        pair.managers[0].destroy(active, pair.now);
+        assert!(matches!(pair.only(0).message, Message::Dreq(_)), "which is lost");
+    }
+    assert_eq!(pair.managers[0].count(), CM_MAX_ENDED);
+    assert_eq!(ends(&mut pair), [vec![], vec![]]);
 }
 
 #[test]

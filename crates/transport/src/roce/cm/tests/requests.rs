@@ -235,6 +235,21 @@ fn an_unacceptable_request_is_rejected() {
 }
 
 #[test]
+fn a_request_to_another_address_is_another_request() {
+    let mut pair = Pair::new();
+    let (_, first, mut mad) = pair.requested(1);
+    let elsewhere = Route { local: [10, 80, 0, 7].into(), ..route(1) };
+    req(&mut mad).local_qpn = 2;
+    req(&mut mad).primary.remote_gid[15] = 7;
+    req(&mut mad).private_data[35] = 7;
+    assert_eq!(pair.managers[1].receive(&mad, elsewhere, pair.now), Received::Taken);
+    let Some(Output::Event { id, event: Event::Request(request) }) = pair.managers[1].poll() else {
+        panic!("no request")
+    };
+    assert!(id != first && request.route == elsewhere);
+}
+
+#[test]
 fn a_queue_pair_number_in_use_is_stale() {
     let mut pair = Pair::new();
     let (active, passive) = pair.established([1, 2]);
