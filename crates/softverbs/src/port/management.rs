@@ -138,11 +138,9 @@ impl Port {
                 service::addresses(req.service_id, message.destination).filter(|_| !message.forwarded);
             let found = wanted.map(|wanted| lock(&self.management.lookup).find(self.owners.user(), &wanted));
             return match found {
-                Some(Ok(Some(listener))) => self.pass_on(listener, message),
-                // Too many requests for services that do not exist: the peer repeats this one.
-                Some(Err(())) => Err(Reason::Management),
-                Some(Ok(None)) if self.hold(message, backoff) => Ok(()),
-                Some(Ok(None)) | None => self.refuse(&mad, cm::Reason::INVALID_SERVICE_ID, message),
+                Some(Some(listener)) => self.pass_on(listener, message),
+                Some(None) if self.hold(message, backoff) => Ok(()),
+                Some(None) | None => self.refuse(&mad, cm::Reason::INVALID_SERVICE_ID, message),
             };
         }
         let Some(slot) = slot_of(&mad.message) else { return Err(Reason::Management) };

@@ -11,9 +11,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::owners::{self, Reads};
+use super::owners;
 use super::slot;
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
@@ -113,43 +113,49 @@ impl Claim {
     }
 }
 
+/// How long the list of sockets is used after it was read: for a listener that is in it, and for one that is
+/// not. A request without a listener is held for longer.
+const FOUND_FOR: Duration = Duration::from_millis(20);
+const ABSENT_FOR: Duration = Duration::from_millis(5);
+
 /// Finds the process that listens on a service.
 #[derive(Default)]
 pub(super) struct Lookup {
     known: Vec<SocketAddrV4>,
-    reads: Reads,
+    /// When the list was last read.
+    read: Option<Instant>,
 }
 
 impl Lookup {
-    /// The first of the wanted addresses at which `user` has a socket. An error: the list was read too often
-    /// to be read again.
-    pub(super) fn find(
+    /// The first of the wanted addresses at which `user` has a socket.
+    pub(super) fn find(&mut self, user: Option<u32>, wanted: &[SocketAddrV4]) -> Option<SocketAddr> {
+        let user = user?;
+        self.find_in(wanted, Instant::now(), || owners::loopback_sockets(user))
+    }
+
+    fn find_in(
         &mut self,
-        user: Option<u32>,
         wanted: &[SocketAddrV4],
-    ) -> Result<Option<SocketAddr>, ()> {
-        let Some(user) = user else { return Ok(None) };
-        if self.reads.begin(Instant::now()) {
-            self.known.clear();
-        }
+        now: Instant,
+        read: impl FnOnce() -> Vec<SocketAddrV4>,
+    ) -> Option<SocketAddr> {
         let find = |known: &[SocketAddrV4]| {
             wanted.iter().find(|wanted| known.contains(wanted)).map(|found| SocketAddr::V4(*found))
         };
-        if let Some(found) = find(&self.known) {
-            return Ok(Some(found));
+        let age = self.read.map(|read| now.duration_since(read));
+        let found = find(&self.known);
+        if age.is_some_and(|age| age < if found.is_some() { FOUND_FOR } else { ABSENT_FOR }) {
+            return found;
         }
-        if !self.reads.permit() {
-            return Err(());
-        }
-        self.known = owners::loopback_sockets(user);
-        Ok(find(&self.known))
+        self.known = read();
+        self.read = Some(now);
+        find(&self.known)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::OWNER_READS;
 
     fn bound(text: &str) -> Bound {
         match text {
@@ -200,18 +206,26 @@ mod tests {
         assert!(other.is_ok() && Claim::new(PortSpace::Tcp, port, address).is_ok());
         let wanted = addresses(ServiceId::new(space, port), "127.0.0.1".parse().unwrap()).unwrap();
         let user = Some(sys::effective_user());
-        assert_eq!(Lookup::default().find(user, &wanted), Ok(Some(wanted[0].into())));
-        assert_eq!(Lookup::default().find(None, &wanted), Ok(None), "nobody is trusted");
+        assert_eq!(Lookup::default().find(user, &wanted), Some(wanted[0].into()));
+        assert_eq!(Lookup::default().find(None, &wanted), None, "nobody is trusted");
         drop((claim, other));
-        assert_eq!(Lookup::default().find(user, &wanted), Ok(None));
+        assert_eq!(Lookup::default().find(user, &wanted), None);
         assert!(Claim::new(space, port, Bound::Any).is_ok());
     }
 
     #[test]
     fn the_list_of_sockets_is_not_read_for_each_request_of_a_flood() {
-        let mut lookup =
-            Lookup { reads: Reads { interval: Some(Instant::now()), count: OWNER_READS }, known: Vec::new() };
+        let (mut lookup, begin) = (Lookup::default(), Instant::now());
         let wanted = addresses(ServiceId::new(PortSpace::Tcp, 1), "127.0.0.1".parse().unwrap()).unwrap();
-        assert_eq!(lookup.find(Some(0), &wanted), Err(()));
+        let (mut reads, mut found) = (0, 0);
+        // A listener begins to listen after half a second.
+        for us in (0..1_000_000).step_by(100) {
+            let list = || {
+                reads += 1;
+                if us < 500_000 { vec![] } else { vec![wanted[1]] }
+            };
+            found += u32::from(lookup.find_in(&wanted, begin + Duration::from_micros(us), list).is_some());
+        }
+        assert_eq!((reads, found), (500 / 5 + 500 / 20, 5_000));
     }
 }
