@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::cm_peer::{request, Peer, HERE, PEER};
+use common::cm_peer::{HERE, PEER, Peer, request};
 use common::ids::{address, bind, destroy, new_id, src_port};
 use common::restart::child;
 use common::{accept, connect, next_event, param, take_request};
@@ -18,7 +18,7 @@ use std::ptr::null_mut;
 use transport::roce::wire::cm::{
     Answered, CmaHeader, Drep, Dreq, Mad, Message, Path, Reason, Rep, Rtu, Transport,
 };
-use transport::roce::wire::{Addresses, Bth, Extension, Opcode, Operation, Packet, Psn, DEFAULT_PKEY};
+use transport::roce::wire::{Addresses, Bth, DEFAULT_PKEY, Extension, Opcode, Operation, Packet, Psn};
 
 /// A listener at 127.0.0.1, its channel and its port.
 fn listener() -> (*mut rdma_cm_id, *mut rdma_event_channel, u16) {

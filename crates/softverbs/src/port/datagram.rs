@@ -6,6 +6,16 @@ use std::net::IpAddr;
 
 use transport::roce::wire::{Addresses, Flow, UDP_PORT};
 
+/// How a datagram has reached this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Via {
+    Network,
+    /// The process of this slot has sent it to the slot of this process.
+    Slot(u8),
+    /// A process has passed it on to a listener of this process.
+    Listener,
+}
+
 /// A datagram from the network, or one that was forwarded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Datagram<'a> {
@@ -13,10 +23,14 @@ pub(super) struct Datagram<'a> {
     pub source_port: u16,
     pub destination: IpAddr,
     pub bytes: &'a [u8],
-    pub forwarded: bool,
+    pub via: Via,
 }
 
 impl Datagram<'_> {
+    pub(super) fn is_forwarded(&self) -> bool {
+        self.via != Via::Network
+    }
+
     /// The addresses and ports that the ICRC covers.
     pub(super) fn flow(&self) -> Option<Flow> {
         let addresses = Addresses::between(self.source, self.destination)?;

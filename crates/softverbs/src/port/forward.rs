@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Datagrams between processes, from loopback port to loopback port of their slots: forwarded packets, and
-//! replies to queries.
+//! replies to queries and to requests that nobody listens for.
 //!
 //! A header in front of a forwarded packet has the addresses and the source port of the original datagram.
 //! The receiving process checks the ICRC, and never forwards the packet again.
@@ -20,6 +20,7 @@ use transport::roce::wire::gid;
 const MAGIC: [u8; 4] = [0x53, 0x56, 0x50, 1];
 const PACKET: u8 = 1;
 const ANSWER: u8 = 2;
+const HELD: u8 = 3;
 const HEADER_LEN: usize = 40;
 
 /// A message between slots.
@@ -29,10 +30,21 @@ pub(super) enum Message<'a> {
     Packet { source: IpAddr, source_port: u16, destination: IpAddr, datagram: &'a [u8] },
     /// The sender has received the query with this nonce for this position.
     Answer { family: Family, position: u8, nonce: u32 },
+    /// The sender has the exchange of a REQ of connection management.
+    Held(Requester),
+}
+
+/// Identifies a REQ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Requester {
+    pub address: IpAddr,
+    pub ca_guid: u64,
+    pub comm_id: u32,
 }
 
 // Offsets: 0 magic, 4 kind, 5 family (4 or 6), 6 source port (answer: position, 0), 8 source address (answer:
-// nonce), 24 destination address. IPv4 addresses are IPv4-mapped.
+// nonce), 24 destination address. Held: 8 address, 24 GUID, 32 communication id. IPv4 addresses are
+// IPv4-mapped.
 
 impl<'a> Message<'a> {
     /// The header in front of the datagram.
@@ -52,6 +64,13 @@ impl<'a> Message<'a> {
                 header[5] = if *family == Family::V4 { 4 } else { 6 };
                 header[6] = *position;
                 header[8..12].copy_from_slice(&nonce.to_be_bytes());
+            }
+            Self::Held(Requester { address, ca_guid, comm_id }) => {
+                header[4] = HELD;
+                header[5] = if address.is_ipv4() { 4 } else { 6 };
+                header[8..24].copy_from_slice(&gid(*address));
+                header[24..32].copy_from_slice(&ca_guid.to_be_bytes());
+                header[32..36].copy_from_slice(&comm_id.to_be_bytes());
             }
         }
         header
@@ -85,6 +104,11 @@ impl<'a> Message<'a> {
                 let nonce = u32::from_be_bytes(header[8..12].try_into().ok()?);
                 Some(Self::Answer { family, position: header[6], nonce })
             }
+            HELD if datagram.is_empty() => Some(Self::Held(Requester {
+                address: address(8)?,
+                ca_guid: u64::from_be_bytes(header[24..32].try_into().ok()?),
+                comm_id: u32::from_be_bytes(header[32..36].try_into().ok()?),
+            })),
             _ => None,
         }
     }
@@ -113,7 +137,7 @@ impl Port {
         let header = message.header();
         let datagram = match message {
             Message::Packet { datagram, .. } => datagram,
-            Message::Answer { .. } => &[][..],
+            Message::Answer { .. } | Message::Held(_) => &[][..],
         };
         let parts = [IoSlice::new(&header), IoSlice::new(datagram)];
         sys::send_datagram(self.slot.socket(), &Route::to(to), &parts, None).is_ok()
@@ -139,6 +163,13 @@ mod tests {
         let answer = Message::Answer { family: Family::V6, position: 200, nonce: 0x0102_0304 };
         assert_eq!(Message::parse(&encode(&answer, &[])), Some(answer));
         assert_eq!(Message::parse(&encode(&answer, &[0])), None);
+        for address in ["192.0.2.1", "2001:db8::1"] {
+            let requester =
+                Requester { address: address.parse().unwrap(), ca_guid: 0x0102_0304_0506_0708, comm_id: 9 };
+            let held = Message::Held(requester);
+            assert_eq!(Message::parse(&encode(&held, &[])), Some(held));
+            assert_eq!(Message::parse(&encode(&held, &[0])), None);
+        }
     }
 
     #[test]

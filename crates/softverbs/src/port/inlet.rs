@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Weak};
 
-use super::datagram::Datagram;
+use super::datagram::{Datagram, Via};
 use super::drops::Reason;
 use super::management::Message;
 use super::service::Claim;
@@ -65,7 +65,8 @@ impl Port {
         else {
             return Err(Reason::Malformed);
         };
-        Message::copy(&Datagram { source, source_port, destination, bytes: datagram, forwarded: true })
+        let via = Via::Listener;
+        Message::copy(&Datagram { source, source_port, destination, bytes: datagram, via })
             .ok_or(Reason::Malformed)
     }
 }

@@ -4,27 +4,29 @@
 //! A message that answers another one has the communication id of its receiver, whose highest byte is the
 //! slot. If that process has ended, whichever process gets the message answers it. A request has no such id:
 //! it is for the process that listens on its service. Each process of the user can get it, and passes it on
-//! once; if no process listens, it rejects the request after a moment.
+//! once; if no process listens, and none has got the request before, it rejects the request after a moment.
 #![forbid(unsafe_code)]
 
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Port;
-use super::datagram::Datagram;
+use super::datagram::{Datagram, Via};
 use super::drops::Reason;
+use super::forward::Requester;
 use super::service::Lookup;
 use super::socket::Family;
 use super::{forward, service, slot};
+use crate::lock;
 use crate::policy::Policy;
+use crate::policy::mode::Mode;
 use crate::sys::{self, Route};
-use crate::{config, lock};
-use transport::policy::backoff::Backoff;
+use transport::policy::backoff::{Backoff, MOST_TRIES};
 use transport::roce::cm::refusal;
-use transport::roce::wire::cm::{self, GSI_QKEY, Mad};
+use transport::roce::wire::cm::{self, GSI_QKEY, Mad, Req};
 use transport::roce::wire::{
     Addresses, BTH_LEN, Bth, DEFAULT_PKEY, Deth, Extension, Flow, GSI_QP, ICRC_LEN, Opcode, Operation,
     Packet, Psn, UDP_PORT, icrc, is_same_partition,
@@ -52,13 +54,14 @@ pub(super) struct Management {
 
 /// A request that is looked at again before it is rejected.
 struct Held {
+    requester: Requester,
     due: Instant,
     /// Whether it is looked at once more.
     backoff: Backoff,
     message: Message,
 }
 
-/// Requests that may be held; the next one is rejected at once.
+/// Requests that may be held; the next one is dropped, and its peer repeats it.
 const MAX_HELD: usize = 64;
 
 /// A packet for queue pair 1 with its ICRC, which is not checked yet.
@@ -68,19 +71,19 @@ pub(super) struct Message {
     source_port: u16,
     destination: IpAddr,
     bytes: [u8; MESSAGE_LEN],
-    forwarded: bool,
+    via: Via,
 }
 
 impl Message {
     /// `None`: it has the length of no message.
     pub(super) fn copy(datagram: &Datagram<'_>) -> Option<Self> {
-        let Datagram { source, source_port, destination, bytes, forwarded } = *datagram;
-        Some(Self { source, source_port, destination, bytes: bytes.try_into().ok()?, forwarded })
+        let Datagram { source, source_port, destination, bytes, via } = *datagram;
+        Some(Self { source, source_port, destination, bytes: bytes.try_into().ok()?, via })
     }
 
     fn datagram(&self) -> Datagram<'_> {
-        let Self { source, source_port, destination, forwarded, .. } = *self;
-        Datagram { source, source_port, destination, bytes: &self.bytes, forwarded }
+        let Self { source, source_port, destination, via, .. } = *self;
+        Datagram { source, source_port, destination, bytes: &self.bytes, via }
     }
 
     fn forwardable(&self) -> forward::Message<'_> {
@@ -115,7 +118,8 @@ impl Port {
 
     /// Passes a message to the process that it is for.
     pub(super) fn manage(&self, message: &Message) {
-        self.manage_again(message, Backoff::new(config::get().policy));
+        // In every mode, as other processes answer during the waits.
+        self.manage_again(message, Backoff::new(Mode::Always));
     }
 
     /// As [`Port::manage`]; a request may have been held before.
@@ -131,23 +135,13 @@ impl Port {
         let take =
             || agent.as_ref().is_some_and(|agent| agent.received(&mad, message.destination, message.source));
         if let cm::Message::Req(req) = &mad.message {
-            if take() {
-                return Ok(());
-            }
-            let wanted =
-                service::addresses(req.service_id, message.destination).filter(|_| !message.forwarded);
-            let found = wanted.map(|wanted| lock(&self.management.lookup).find(self.owners.user(), &wanted));
-            return match found {
-                Some(Some(listener)) => self.pass_on(listener, message),
-                Some(None) if self.hold(message, backoff) => Ok(()),
-                Some(None) | None => self.refuse(&mad, cm::Reason::INVALID_SERVICE_ID, message),
-            };
+            return self.pass_request(&mad, req, take(), message, backoff);
         }
         let Some(slot) = slot_of(&mad.message) else { return Err(Reason::Management) };
         if slot == self.slot.number() {
             return if take() { Ok(()) } else { self.refuse(&mad, cm::Reason::INVALID_COMM_ID, message) };
         }
-        if message.forwarded {
+        if message.via != Via::Network {
             return Err(Reason::UnknownQp);
         }
         // The process has ended, and the peer would repeat its message. An untrusted process may be alive.
@@ -166,19 +160,74 @@ impl Port {
         Ok(())
     }
 
-    /// Has a request looked at again a little later, if [`Backoff`] predicts a listener. False: it does not,
-    /// or too many are held.
-    fn hold(&self, message: &Message, mut backoff: Backoff) -> bool {
-        let Some(wait) = backoff.wait() else { return false };
+    /// Passes on a REQ, unless the connection manager of the process has taken it.
+    fn pass_request(
+        &self,
+        mad: &Mad,
+        req: &Req,
+        is_taken: bool,
+        message: &Message,
+        mut backoff: Backoff,
+    ) -> Result<(), Reason> {
+        let (address, user) = (message.source, self.owners.user());
+        let requester = Requester { address, ca_guid: req.local_ca_guid, comm_id: req.local_comm_id };
+        if let Via::Slot(slot) = message.via {
+            // That process has no listener, and rejects the request unless another one has its exchange.
+            if is_taken {
+                self.send_to_slot(slot, &forward::Message::Held(requester));
+            }
+            return Ok(());
+        }
+        if is_taken {
+            return Ok(());
+        }
+        let Some(wanted) = service::addresses(req.service_id, message.destination) else {
+            return self.refuse(mad, cm::Reason::INVALID_SERVICE_ID, message);
+        };
+        // A process that has passed it on has found the listener that is gone now.
+        let wanted = if message.via == Via::Listener { &[][..] } else { &wanted };
+        let found = lock(&self.management.lookup).find(user, wanted);
+        match (found, backoff.wait()) {
+            (Some(listener), _) => self.pass_on(listener, message),
+            (None, Some(wait)) => self.hold(requester, message, backoff, wait),
+            (None, None) => self.refuse(mad, cm::Reason::INVALID_SERVICE_ID, message),
+        }
+    }
+
+    /// Has a request looked at again a little later, for two reasons. Some programs, perftest for example,
+    /// close a listener and open the next one on the same port while the peer already connects. And a process
+    /// may have closed the listener after it has got the request, which the peer repeats: so all others get
+    /// a copy, and the one that has the exchange answers it.
+    fn hold(
+        &self,
+        requester: Requester,
+        message: &Message,
+        backoff: Backoff,
+        wait: Duration,
+    ) -> Result<(), Reason> {
+        let tries = backoff.tries();
         {
             let mut held = lock(&self.management.held);
             if held.len() == MAX_HELD {
-                return false;
+                return Err(Reason::Management);
             }
-            held.push(Held { due: Instant::now() + wait, backoff, message: message.clone() });
+            let (due, message) = (Instant::now() + wait, message.clone());
+            held.push(Held { requester, due, backoff, message });
         }
         self.schedule(wait);
-        true
+        // The second time in case that one of them was busy, or a copy was lost.
+        if tries == 1 || tries == MOST_TRIES {
+            let slots = lock(&self.management.lookup).slots();
+            for slot in slots.into_iter().filter(|slot| *slot != self.slot.number()) {
+                self.send_to_slot(slot, &message.forwardable());
+            }
+        }
+        Ok(())
+    }
+
+    /// Another process has the exchange of a request, and has answered it.
+    pub(super) fn held_elsewhere(&self, requester: &Requester) {
+        lock(&self.management.held).retain(|held| held.requester != *requester);
     }
 
     /// Looks at the requests again that are due.

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use super::datagram::Datagram;
+use super::datagram::{Datagram, Via};
 use super::drops::Reason;
 use super::forward;
 use super::management::Message;
@@ -158,7 +158,7 @@ impl Port {
                     source_port: source.port(),
                     destination,
                     bytes,
-                    forwarded: false,
+                    via: Via::Network,
                 };
                 if let Err(reason) = self.deliver(&datagram, &mut receiver.found) {
                     self.drops.add(reason, 1);
@@ -193,12 +193,16 @@ impl Port {
         let sender = slot::at(from).filter(|slot| self.owners.is_ours(*slot)).ok_or(Reason::Distrusted)?;
         match forward::Message::parse(bytes).ok_or(Reason::Malformed)? {
             forward::Message::Packet { source, source_port, destination, datagram } => {
-                let datagram =
-                    Datagram { source, source_port, destination, bytes: datagram, forwarded: true };
+                let via = Via::Slot(sender);
+                let datagram = Datagram { source, source_port, destination, bytes: datagram, via };
                 self.deliver(&datagram, found)
             }
             forward::Message::Answer { family, position, nonce } => {
                 self.answered(sender, family, position, nonce);
+                Ok(())
+            }
+            forward::Message::Held(requester) => {
+                self.held_elsewhere(&requester);
                 Ok(())
             }
         }
@@ -206,7 +210,8 @@ impl Port {
 
     /// Delivers a packet to its endpoint, or forwards it to the process of its slot.
     fn deliver(&self, datagram: &Datagram<'_>, found: &mut Found) -> Result<(), Reason> {
-        let Datagram { source, source_port, destination, bytes, forwarded } = *datagram;
+        let Datagram { source, source_port, destination, bytes, .. } = *datagram;
+        let forwarded = datagram.is_forwarded();
         if bytes.len() < BTH_LEN + ICRC_LEN || bytes.len() > MAX_PACKET_LEN {
             return Err(Reason::Malformed);
         }

@@ -151,6 +151,11 @@ impl Lookup {
         self.read = Some(now);
         find(&self.known)
     }
+
+    /// The slots of `user` when the list was last read.
+    pub(super) fn slots(&self) -> Vec<u8> {
+        self.known.iter().filter_map(|addr| slot::at((*addr).into())).collect()
+    }
 }
 
 #[cfg(test)]

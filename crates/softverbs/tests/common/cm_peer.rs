@@ -2,15 +2,15 @@
 //! A peer of rdma_cm over RoCE of which the test writes each message.
 
 use rustix::net::sockopt::set_socket_reuseport;
-use rustix::net::{bind as bind_socket, socket, AddressFamily, SocketType};
+use rustix::net::{AddressFamily, SocketType, bind as bind_socket, socket};
 use std::net::{SocketAddrV4, UdpSocket};
 use std::time::Duration;
 use transport::roce::wire::cm::{
-    CmaHeader, Mad, Message, Path, PortSpace, Req, ServiceId, Transport, GSI_QKEY,
+    CmaHeader, GSI_QKEY, Mad, Message, Path, PortSpace, Req, ServiceId, Transport,
 };
 use transport::roce::wire::{
-    icrc, Addresses, Bth, Deth, Extension, Flow, Opcode, Operation, Packet, Psn, DEFAULT_PKEY, GSI_QP,
-    ICRC_LEN, UDP_PORT,
+    Addresses, Bth, DEFAULT_PKEY, Deth, Extension, Flow, GSI_QP, ICRC_LEN, Opcode, Operation, Packet, Psn,
+    UDP_PORT, icrc,
 };
 
 /// The address of the processes that are tested.
@@ -31,25 +31,23 @@ impl Peer {
         Self(socket)
     }
 
-    fn flow(source: [u8; 4], destination: [u8; 4]) -> Flow {
+    fn flow(source: [u8; 4], destination: [u8; 4], source_port: u16) -> Flow {
         let addresses = Addresses::V4 { source, destination };
-        Flow { addresses, source_port: UDP_PORT, destination_port: UDP_PORT }
+        Flow { addresses, source_port, destination_port: UDP_PORT }
     }
 
     /// Sends a message to queue pair 1.
     pub(crate) fn send(&self, message: Message) {
-        let bth = Bth::new(Opcode::Ud(Operation::SendOnly), GSI_QP, Psn::new(0));
-        let deth = Extension::Deth(Deth { qkey: GSI_QKEY, source_qp: GSI_QP });
-        self.send_packet(&bth, &deth, &Mad { transaction: 7, message }.encode());
+        send_from(&self.0, message);
     }
 
-    /// Sends a packet. The kernel chooses the IPv4 identification, which the receiver finds.
+    /// Sends a message from another port of the peer, which may be received by another process.
+    pub(crate) fn send_from_any_port(message: Message) {
+        send_from(&UdpSocket::bind(SocketAddrV4::new(PEER.into(), 0)).unwrap(), message);
+    }
+
     pub(crate) fn send_packet(&self, bth: &Bth, extension: &Extension, payload: &[u8]) {
-        let mut packet = Packet::encode_headers(bth, extension).to_vec();
-        packet.extend(payload);
-        let sum = icrc::icrc(&Self::flow(PEER, HERE), 0, &[&packet]);
-        packet.extend(sum);
-        self.0.send_to(&packet, SocketAddrV4::new(HERE.into(), UDP_PORT)).unwrap();
+        send_packet_from(&self.0, bth, extension, payload);
     }
 
     /// Sends a message until it is answered. Ignores a REQ, which the other side may have repeated.
@@ -81,9 +79,28 @@ impl Peer {
         let (len, from) = self.0.recv_from(&mut packet).expect("a packet");
         assert_eq!(from, std::net::SocketAddr::V4(SocketAddrV4::new(HERE.into(), UDP_PORT)));
         let packet = &packet[..len];
-        assert_eq!(icrc::check(&Self::flow(HERE, PEER), packet), Ok(Some(0)), "its identification is 0");
+        assert_eq!(
+            icrc::check(&Self::flow(HERE, PEER, UDP_PORT), packet),
+            Ok(Some(0)),
+            "its identification is 0"
+        );
         packet[..len - ICRC_LEN].to_vec()
     }
+}
+
+fn send_from(socket: &UdpSocket, message: Message) {
+    let bth = Bth::new(Opcode::Ud(Operation::SendOnly), GSI_QP, Psn::new(0));
+    let deth = Extension::Deth(Deth { qkey: GSI_QKEY, source_qp: GSI_QP });
+    send_packet_from(socket, &bth, &deth, &Mad { transaction: 7, message }.encode());
+}
+
+/// The kernel chooses the IPv4 identification, which the receiver finds.
+fn send_packet_from(socket: &UdpSocket, bth: &Bth, extension: &Extension, payload: &[u8]) {
+    let mut packet = Packet::encode_headers(bth, extension).to_vec();
+    packet.extend(payload);
+    let flow = Peer::flow(PEER, HERE, socket.local_addr().unwrap().port());
+    packet.extend(icrc::icrc(&flow, 0, &[&packet]));
+    socket.send_to(&packet, SocketAddrV4::new(HERE.into(), UDP_PORT)).unwrap();
 }
 
 /// A REQ of the peer for a port of rdma_cm.

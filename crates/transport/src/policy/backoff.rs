@@ -17,7 +17,7 @@ use super::mode::{Decisions, Mode};
 use super::{Cost, Policy};
 
 /// Tries after the first one.
-const MOST_TRIES: u32 = 5;
+pub const MOST_TRIES: u32 = 5;
 const FIRST_WAIT: Duration = Duration::from_millis(2);
 
 /// The tries of one connect request.
@@ -37,6 +37,11 @@ impl Policy for Backoff {
 }
 
 impl Backoff {
+    /// Tries so far, without the first one.
+    pub fn tries(&self) -> u32 {
+        self.tries
+    }
+
     /// There was no listener. Returns the time until the next try; `None`: the request is to be rejected.
     pub fn wait(&mut self) -> Option<Duration> {
         if self.tries == MOST_TRIES || !self.decisions.prescribed().unwrap_or(true) {
