@@ -422,7 +422,7 @@ check-siw: vm-programs
 
 # Programs that connect their queue pairs by hand or by rdma_cm, and ibv_devinfo, which prints the GIDs.
 ROCE_PROGRAMS := ib_write_bw ib_read_bw ib_send_bw ib_atomic_bw ib_write_lat ib_send_lat ibv_rc_pingpong ibv_devinfo \
-	rping ucmatose cmtime rdma_client rdma_server rdma_xclient rdma_xserver qperf
+	rping ucmatose rdma_client rdma_server rdma_xclient rdma_xserver qperf
 ROCE_PARTS := roce roce-cm
 ROCE_OPTIONS = --roce $(VM_PROGRAMS) --program $(PRELOAD) $(foreach program,$(ROCE_PROGRAMS),--program $(shell command -v $(program) || echo /usr/bin/$(program)))
 
