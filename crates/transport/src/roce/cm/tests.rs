@@ -14,6 +14,8 @@ use crate::units::Micros;
 
 const GUIDS: [u64; 2] = [0x0a0b, 0x0c0d];
 const MS: Micros = 1_000;
+/// A queue pair of the active side.
+const QPN: u32 = 0x101;
 
 fn service() -> ServiceId {
     ServiceId::new(PortSpace::Tcp, 7001)

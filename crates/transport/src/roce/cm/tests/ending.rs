@@ -25,7 +25,7 @@ fn ends(pair: &mut Pair) -> [Vec<Event>; 2] {
 fn a_disconnection_is_reported_at_both_sides() {
     for side in 0..2 {
         let mut pair = Pair::new();
-        let ids = pair.established([1, 2]);
+        let ids = pair.established([QPN, 2]);
         let id = [ids.0, ids.1][side];
         pair.managers[side].disconnect(id, &[], pair.now).unwrap();
         let began = pair.now;
@@ -51,22 +51,22 @@ fn up_to_event(pair: &mut Pair, side: usize) -> Vec<bool> {
 #[test]
 fn the_last_message_is_sent_before_the_end_is_reported() {
     let mut pair = Pair::new();
-    let (active, _) = pair.established([1, 2]);
+    let (active, _) = pair.established([QPN, 2]);
     pair.managers[0].disconnect(active, &[], pair.now).unwrap();
     let dreq = pair.only(0);
     pair.deliver(1, &dreq);
     assert_eq!(up_to_event(&mut pair, 1), [true, false], "the DREP");
 
     let mut pair = Pair::new();
-    pair.requested(1);
+    pair.requested(QPN);
     assert_eq!(up_to_event(&mut pair, 0), [true, false], "the REJ of a request without an answer");
 
     let mut pair = Pair::new();
-    pair.accepted([1, 2]);
+    pair.accepted([QPN, 2]);
     assert_eq!(up_to_event(&mut pair, 1), [true, true, false], "the REJ and the DREQ after a REP");
 
     let mut pair = Pair::new();
-    pair.established([1, 2]);
+    pair.established([QPN, 2]);
     let (_, _, rep) = pair.accepted([3, 2]);
     pair.deliver(0, &rep);
     // The DREQ of the stale connection, and the REJ.
@@ -82,7 +82,7 @@ fn a_communication_id_is_not_reused_while_an_identifier_has_it() {
         move || numbers.next().unwrap()
     };
     pair.managers[0] = Manager::new(settings(0), numbers(&[1, 1, 2, 1]));
-    let (first, _) = pair.established([1, 2]);
+    let (first, _) = pair.established([QPN, 2]);
     pair.managers[0].disconnect(first, &[], pair.now).unwrap();
     ends(&mut pair);
     let second = pair.managers[0].connect(route(0), &connect(3), pair.now).unwrap();
@@ -101,7 +101,7 @@ fn a_communication_id_is_not_reused_while_an_identifier_has_it() {
 #[test]
 fn crossing_disconnections_end_both_sides() {
     let mut pair = Pair::new();
-    let (active, passive) = pair.established([1, 2]);
+    let (active, passive) = pair.established([QPN, 2]);
     pair.managers[0].disconnect(active, &[], pair.now).unwrap();
     pair.managers[1].disconnect(passive, &[], pair.now).unwrap();
     pair.managers[1].disconnect(passive, &[], pair.now).unwrap();
@@ -112,7 +112,7 @@ fn crossing_disconnections_end_both_sides() {
 #[test]
 fn a_lost_rtu_is_replaced_by_the_dreq() {
     let mut pair = Pair::new();
-    let (active, passive, rep) = pair.accepted([1, 2]);
+    let (active, passive, rep) = pair.accepted([QPN, 2]);
     pair.deliver(0, &rep);
     pair.managers[0].establish(active, &[]).unwrap();
     pair.outputs(0);
@@ -123,7 +123,7 @@ fn a_lost_rtu_is_replaced_by_the_dreq() {
 #[test]
 fn a_peer_that_does_not_answer_is_disconnected_after_all_retries() {
     let mut pair = Pair::new();
-    let (active, _) = pair.established([1, 2]);
+    let (active, _) = pair.established([QPN, 2]);
     pair.managers[0].disconnect(active, &[], pair.now).unwrap();
     let began = pair.now;
     let end = loop {
@@ -140,7 +140,7 @@ fn a_peer_that_does_not_answer_is_disconnected_after_all_retries() {
 #[test]
 fn a_destroyed_identifier_notifies_its_peer_and_reports_nothing() {
     let mut pair = Pair::new();
-    let (active, _) = pair.established([1, 2]);
+    let (active, _) = pair.established([QPN, 2]);
     pair.managers[0].destroy(active, pair.now);
     pair.outputs(0);
     pair.wait(0);
@@ -168,7 +168,7 @@ fn a_destroyed_identifier_notifies_its_peer_and_reports_nothing() {
 #[test]
 fn a_dreq_may_overtake_the_rep() {
     let mut pair = Pair::new();
-    let (active, passive, rep) = pair.accepted([1, 2]);
+    let (active, passive, rep) = pair.accepted([QPN, 2]);
     pair.managers[1].destroy(passive, pair.now);
     let sent = pair.sent(1);
     assert!(matches!(&sent[0].message, Message::Rej(_)), "which is lost");
@@ -188,7 +188,7 @@ fn rep_of(mad: &Mad, passive: CommId, active: CommId) -> Mad {
 #[test]
 fn an_accepted_request_can_be_disconnected() {
     let mut pair = Pair::new();
-    let (_, passive, _) = pair.accepted([1, 2]);
+    let (_, passive, _) = pair.accepted([QPN, 2]);
     pair.managers[1].disconnect(passive, &[], pair.now).unwrap();
     assert_eq!(ends(&mut pair), [vec![rejected(Reason::CONSUMER, b"")], vec![Event::ConnectError]]);
 }
@@ -196,7 +196,7 @@ fn an_accepted_request_can_be_disconnected() {
 #[test]
 fn only_a_connection_can_be_disconnected() {
     let mut pair = Pair::new();
-    let (active, passive, _) = pair.requested(1);
+    let (active, passive, _) = pair.requested(QPN);
     assert_eq!(pair.managers[0].disconnect(active, &[], pair.now), Err(libc::EINVAL));
     assert_eq!(pair.managers[0].establish(active, &[]), Err(libc::EINVAL));
     assert_eq!(pair.managers[1].disconnect(passive, &[], pair.now), Err(libc::EINVAL));
@@ -222,7 +222,7 @@ fn a_dreq_for_nobody_is_answered() {
 #[test]
 fn a_guessed_message_ends_nothing() {
     let mut pair = Pair::new();
-    let (active, passive) = pair.established([1, 2]);
+    let (active, passive) = pair.established([QPN, 2]);
     let dreq = |local, remote_qpn| {
         let dreq = Dreq {
             local_comm_id: local,
@@ -257,7 +257,7 @@ fn a_guessed_message_ends_nothing() {
 fn destroyed_connections_that_the_peer_does_not_end_are_limited() {
     let mut pair = Pair::new();
     for n in 0..=CM_MAX_ENDED as u32 {
-        let (active, passive) = pair.established([2 * n + 1, 2 * n + 2]);
+        let (active, passive) = pair.established([QPN + 2 * n, QPN + 2 * n + 1]);
         pair.managers[1].kill(passive);
         pair.managers[0].destroy(active, pair.now);
         assert!(matches!(pair.only(0).message, Message::Dreq(_)), "which is lost");
@@ -288,7 +288,7 @@ fn a_peer_that_dies_has_ended_what_there_was() {
 
     for side in 0..2 {
         let mut pair = Pair::new();
-        let ids = pair.established([1, 2]);
+        let ids = pair.established([QPN, 2]);
         let id = [ids.0, ids.1][side];
         assert_eq!(died(&mut pair, side), [(id, Event::Disconnected)]);
         pair.wait(side);
@@ -296,18 +296,18 @@ fn a_peer_that_dies_has_ended_what_there_was() {
         assert!(pair.managers[side].is_empty());
         // The DREP of a process that died.
         let mut pair = Pair::new();
-        let ids = pair.established([1, 2]);
+        let ids = pair.established([QPN, 2]);
         let id = [ids.0, ids.1][side];
         pair.managers[side].disconnect(id, &[], pair.now).unwrap();
         pair.outputs(side);
         assert_eq!(died(&mut pair, side), [(id, Event::Disconnected)]);
     }
     let mut pair = Pair::new();
-    let (_, passive, _) = pair.requested(1);
+    let (_, passive, _) = pair.requested(QPN);
     assert_eq!(died(&mut pair, 1), [(passive, rejected(Reason::TIMEOUT, b""))]);
     assert_eq!(pair.managers[1].accept(passive, &accept(2), pair.now), Err(libc::EINVAL));
     let mut pair = Pair::new();
-    let (active, passive, rep) = pair.accepted([1, 2]);
+    let (active, passive, rep) = pair.accepted([QPN, 2]);
     assert_eq!(died(&mut pair, 1), [(passive, rejected(Reason::TIMEOUT, b""))]);
     pair.deliver(0, &rep);
     assert!(matches!(pair.event(0), (_, Event::Response(_))));

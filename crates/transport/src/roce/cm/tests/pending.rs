@@ -8,7 +8,7 @@ use crate::roce::wire::cm::{Answered, Rej};
 /// A REQ with another communication id and queue pair of the peer.
 fn request(id: u32) -> Mad {
     let mut pair = Pair::new();
-    pair.managers[0].connect(route(0), &connect(id), pair.now).unwrap();
+    pair.managers[0].connect(route(0), &connect(QPN + id), pair.now).unwrap();
     let mut mad = pair.only(0);
     req(&mut mad).local_comm_id = id;
     mad
@@ -128,7 +128,7 @@ fn a_listener_rejects_its_pending_requests_when_it_ends() {
 #[test]
 fn a_pending_request_ends_when_its_peer_has_given_up() {
     let mut pair = Pair::new();
-    let (_, passive, _) = pair.requested(1);
+    let (_, passive, _) = pair.requested(QPN);
     let began = pair.now;
     pair.wait(1);
     assert_eq!(pair.event(1), (passive, rejected(Reason::TIMEOUT, b"")));
@@ -145,7 +145,7 @@ fn rejected_requests_are_remembered_up_to_a_limit() {
     let first = request(1);
     for n in 0..=CM_MAX_ENDED as u32 {
         let mut mad = first.clone();
-        (req(&mut mad).local_comm_id, req(&mut mad).local_qpn) = (n + 1, n + 1);
+        (req(&mut mad).local_comm_id, req(&mut mad).local_qpn) = (n + 1, QPN + n + 1);
         pair.deliver(1, &mad);
         let (id, _) = pair.event(1);
         pair.managers[1].fetched(id);

@@ -8,7 +8,7 @@ use crate::roce::wire::tests::cm::messages;
 #[test]
 fn the_terms_of_both_sides_fit() {
     let mut pair = Pair::new();
-    let (active, passive) = pair.established([0x101, 0x202]);
+    let (active, passive) = pair.established([QPN, 0x202]);
     let active = pair.managers[0].terms(active).unwrap();
     let passive = pair.managers[1].terms(passive).unwrap();
     let expected = Terms {
@@ -31,7 +31,7 @@ fn the_terms_of_both_sides_fit() {
     assert_eq!(active, expected);
     let expected = Terms {
         route: route(1),
-        dest_qp: 0x101,
+        dest_qp: QPN,
         rq_psn: Psn::new(0x22),
         sq_psn: Psn::new(0x11),
         responder_resources: 4,
@@ -46,7 +46,7 @@ fn the_terms_of_both_sides_fit() {
 #[test]
 fn a_request_has_what_rdma_cm_reports() {
     let mut pair = Pair::new();
-    pair.managers[0].connect(route(0), &connect(0x101), pair.now).unwrap();
+    pair.managers[0].connect(route(0), &connect(QPN), pair.now).unwrap();
     let req = pair.only(0);
     pair.deliver(1, &req);
     let (id, event) = pair.event(1);
@@ -54,7 +54,7 @@ fn a_request_has_what_rdma_cm_reports() {
     let Event::Request(request) = event else { panic!("{event:?}") };
     assert_eq!((request.route, request.service, request.source_port), (route(1), service(), 40_000));
     let param = ConnParam {
-        qpn: 0x101,
+        qpn: QPN,
         srq: false,
         responder_resources: 5,
         initiator_depth: 3,
@@ -70,7 +70,7 @@ fn a_request_has_what_rdma_cm_reports() {
 fn private_data_has_the_lengths_of_infiniband() {
     let long = [7; 225];
     let mut pair = Pair::new();
-    let call = |len| Connect { private_data: &long[..len], ..connect(1) };
+    let call = |len| Connect { private_data: &long[..len], ..connect(QPN) };
     assert_eq!(pair.managers[0].connect(route(0), &call(57), pair.now), Err(libc::EINVAL));
     assert!(pair.managers[0].connect(route(0), &call(56), pair.now).is_ok());
     pair.outputs(0);
@@ -87,7 +87,7 @@ fn private_data_has_the_lengths_of_infiniband() {
 #[test]
 fn a_request_is_repeated_early_and_then_as_by_linux() {
     let mut pair = Pair::new();
-    let id = pair.managers[0].connect(route(0), &connect(1), pair.now).unwrap();
+    let id = pair.managers[0].connect(route(0), &connect(QPN), pair.now).unwrap();
     let req = pair.only(0);
     let began = pair.now;
     let mut times = Vec::new();
@@ -112,7 +112,7 @@ fn a_request_is_repeated_early_and_then_as_by_linux() {
 #[test]
 fn a_repeated_request_is_answered_by_mra_rep_or_rej() {
     let mut pair = Pair::new();
-    let (_, passive, req) = pair.requested(1);
+    let (_, passive, req) = pair.requested(QPN);
     pair.deliver(1, &req);
     let Message::Mra(mra) = pair.only(1).message else { panic!() };
     assert_eq!((mra.answered, mra.service_timeout), (Answered::Req, 24));
@@ -134,7 +134,7 @@ fn a_repeated_request_is_answered_by_mra_rep_or_rej() {
 #[test]
 fn an_mra_postpones_the_end_once() {
     let mut pair = Pair::new();
-    let (active, passive, req) = pair.requested(1);
+    let (active, passive, req) = pair.requested(QPN);
     pair.deliver(1, &req);
     let mra = pair.only(1);
     pair.deliver(0, &mra);
@@ -153,7 +153,7 @@ fn an_mra_postpones_the_end_once() {
 #[test]
 fn a_repeated_reply_is_answered_by_mra_rtu_or_rej() {
     let mut pair = Pair::new();
-    let (active, passive, rep) = pair.accepted([1, 2]);
+    let (active, passive, rep) = pair.accepted([QPN, 2]);
     pair.deliver(0, &rep);
     pair.outputs(0);
     pair.deliver(0, &rep);
@@ -178,7 +178,7 @@ fn a_repeated_reply_is_answered_by_mra_rtu_or_rej() {
 #[test]
 fn data_replaces_the_rtu() {
     let mut pair = Pair::new();
-    let (_, passive, _) = pair.accepted([1, 2]);
+    let (_, passive, _) = pair.accepted([QPN, 2]);
     pair.managers[1].received_data(passive);
     assert_eq!(pair.event(1), (passive, Event::Established));
     pair.managers[1].received_data(passive);
@@ -189,7 +189,7 @@ fn data_replaces_the_rtu() {
 #[test]
 fn a_reply_for_nobody_is_rejected() {
     let mut pair = Pair::new();
-    let (_, passive, rep) = pair.accepted([1, 2]);
+    let (_, passive, rep) = pair.accepted([QPN, 2]);
     pair.managers[0] = manager(0, 100);
     pair.deliver(0, &rep);
     let rej = pair.only(0);
@@ -200,7 +200,7 @@ fn a_reply_for_nobody_is_rejected() {
 #[test]
 fn a_request_that_the_peer_gives_up_cannot_be_accepted() {
     let mut pair = Pair::new();
-    let (active, passive, _) = pair.requested(1);
+    let (active, passive, _) = pair.requested(QPN);
     pair.managers[0].destroy(active, pair.now);
     let rej = pair.only(0);
     pair.deliver(1, &rej);
@@ -211,7 +211,7 @@ fn a_request_that_the_peer_gives_up_cannot_be_accepted() {
 /// The reason for which a changed REQ is rejected.
 fn reason(change: impl FnOnce(&mut Req)) -> Reason {
     let mut pair = Pair::new();
-    pair.managers[0].connect(route(0), &connect(1), pair.now).unwrap();
+    pair.managers[0].connect(route(0), &connect(QPN), pair.now).unwrap();
     let mut mad = pair.only(0);
     change(req(&mut mad));
     pair.deliver(1, &mad);
@@ -237,7 +237,7 @@ fn an_unacceptable_request_is_rejected() {
 #[test]
 fn a_request_to_another_address_is_another_request() {
     let mut pair = Pair::new();
-    let (_, first, mut mad) = pair.requested(1);
+    let (_, first, mut mad) = pair.requested(QPN);
     let elsewhere = Route { local: [10, 80, 0, 7].into(), ..route(1) };
     req(&mut mad).local_qpn = 2;
     req(&mut mad).primary.remote_gid[15] = 7;
@@ -252,27 +252,27 @@ fn a_request_to_another_address_is_another_request() {
 #[test]
 fn a_queue_pair_number_in_use_is_stale() {
     let mut pair = Pair::new();
-    let (active, passive) = pair.established([1, 2]);
+    let (active, passive) = pair.established([QPN, 2]);
     // The peer was restarted, and has the same queue pair number by accident.
     pair.managers[0] = manager(0, 100);
-    let again = pair.managers[0].connect(route(0), &connect(1), pair.now).unwrap();
+    let again = pair.managers[0].connect(route(0), &connect(QPN), pair.now).unwrap();
     assert_ne!(again, active);
     let events = pair.run();
     assert_eq!(events[0], [(again, rejected(Reason::STALE_CONNECTION, b""))]);
     assert_eq!(events[1], [(passive, Event::Disconnected)]);
     // During the time wait it still is.
-    pair.managers[0].connect(route(0), &connect(1), pair.now).unwrap();
+    pair.managers[0].connect(route(0), &connect(QPN), pair.now).unwrap();
     assert_eq!(pair.run()[1], []);
     pair.wait(1);
     assert_eq!(pair.event(1), (passive, Event::TimeWaitExit));
-    pair.managers[0].connect(route(0), &connect(1), pair.now).unwrap();
+    pair.managers[0].connect(route(0), &connect(QPN), pair.now).unwrap();
     assert!(matches!(pair.run()[1][..], [(_, Event::Request(_))]));
 }
 
 #[test]
 fn a_reply_with_a_queue_pair_number_in_use_is_stale() {
     let mut pair = Pair::new();
-    let (first, _) = pair.established([1, 2]);
+    let (first, _) = pair.established([QPN, 2]);
     pair.managers[1] = manager(1, 100);
     pair.managers[1].listen(service(), Bound::Any, 8);
     let (active, passive, rep) = pair.accepted([3, 2]);
