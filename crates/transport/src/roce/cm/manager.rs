@@ -22,12 +22,17 @@ use crate::limits::CM_MAX_ENDED;
 use crate::roce::wire::cm::{
     Answered, CMA_HEADER_LEN, CmaHeader, Drep, Dreq, Mad, Message, Reason, Rej, Rep, Req, Transport,
 };
-use crate::roce::wire::{PathMtu, gid};
+use crate::roce::wire::{GSI_QP, MULTICAST_QP, PathMtu, gid};
 use crate::units::{Errno, Micros};
 
 /// Random numbers that are tried for a communication id.
 const ID_ATTEMPTS: u32 = 64;
 const SLOT_SHIFT: u32 = 24;
+
+/// Whether no queue pair of a connection has this number: 0 and 1 are those of management.
+fn is_reserved(qpn: u32) -> bool {
+    matches!(qpn, 0 | GSI_QP | MULTICAST_QP)
+}
 
 /// What became of a received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -313,7 +318,7 @@ impl Manager {
         if Ok(header.addresses) != route.reversed().addresses() {
             return Err(Reason::INVALID_GID);
         }
-        if req.local_comm_id == 0 || req.local_qpn == 0 {
+        if req.local_comm_id == 0 || is_reserved(req.local_qpn) {
             return Err(Reason::CONSUMER);
         }
         let queue_pair = QueuePair { address: route.remote, ca_guid: req.local_ca_guid, qpn: req.local_qpn };
@@ -340,7 +345,7 @@ impl Manager {
     fn replied(&mut self, rep: &Rep, transaction: u64, route: Route, now: Micros) {
         let is_first = self.find(rep.remote_comm_id, route, |exchange, _| exchange.awaits_reply());
         let queue_pair = QueuePair { address: route.remote, ca_guid: rep.local_ca_guid, qpn: rep.local_qpn };
-        if is_first == Some(true) && (rep.local_comm_id == 0 || rep.local_qpn == 0) {
+        if is_first == Some(true) && (rep.local_comm_id == 0 || is_reserved(rep.local_qpn)) {
             return;
         }
         if is_first == Some(true) && self.end_stale(queue_pair, now) {

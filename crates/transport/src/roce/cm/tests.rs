@@ -16,6 +16,8 @@ const GUIDS: [u64; 2] = [0x0a0b, 0x0c0d];
 const MS: Micros = 1_000;
 /// A queue pair of the active side.
 const QPN: u32 = 0x101;
+/// Numbers that no queue pair of a connection has.
+const RESERVED: [u32; 3] = [0, 1, 0xff_ffff];
 
 fn service() -> ServiceId {
     ServiceId::new(PortSpace::Tcp, 7001)

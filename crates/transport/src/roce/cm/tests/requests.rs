@@ -230,8 +230,25 @@ fn an_unacceptable_request_is_rejected() {
     assert_eq!(reason(|req| req.primary.remote_gid[15] ^= 1), Reason::INVALID_GID);
     assert_eq!(reason(|req| req.private_data[0] = 1), Reason::CONSUMER);
     assert_eq!(reason(|req| req.private_data[19] ^= 1), Reason::INVALID_GID);
-    assert_eq!(reason(|req| req.local_qpn = 0), Reason::CONSUMER);
+    for qpn in RESERVED {
+        assert_eq!(reason(|req| req.local_qpn = qpn), Reason::CONSUMER);
+    }
     assert_eq!(reason(|req| req.local_comm_id = 0), Reason::CONSUMER);
+}
+
+#[test]
+fn a_reply_with_a_reserved_queue_pair_number_is_dropped() {
+    let mut pair = Pair::new();
+    let (active, _, rep) = pair.accepted([QPN, 2]);
+    for qpn in RESERVED {
+        let mut forged = rep.clone();
+        let Message::Rep(rep) = &mut forged.message else { panic!() };
+        rep.local_qpn = qpn;
+        pair.deliver(0, &forged);
+        assert_eq!(pair.outputs(0), (vec![], vec![]), "{qpn:#x}");
+    }
+    pair.deliver(0, &rep);
+    assert!(matches!(pair.event(0), (id, Event::Response(_)) if id == active));
 }
 
 #[test]
