@@ -38,6 +38,9 @@ pub(crate) const BACKLOG: i32 = 1024;
 /// takes about a kilobyte, and no descriptor.
 pub(crate) const MAX_REQUESTS: usize = 4096;
 pub(crate) const MAX_REQUESTS_OF_HOST: usize = 1024;
+/// Answers and events of connection management over RoCE that wait until the engine carries them out, each
+/// up to half a kilobyte. While there are as many, messages are dropped, which their senders repeat.
+pub(crate) const MAX_WAITING_OUTPUTS: usize = 4096;
 /// Offers of shared memory at a listener for connections whose MPA Request has not arrived yet. It follows
 /// the offer at once.
 pub(crate) const MAX_OFFERS: usize = 256;

@@ -31,7 +31,7 @@ pub(super) enum Reason {
     NotForwarded,
     /// Out of memory.
     Memory,
-    /// The queue of the queue pair is full.
+    /// The queue of the queue pair is full; for queue pair 1, that of the connection manager.
     Overflow,
     /// The kernel has refused to send it.
     NotSent,

@@ -35,10 +35,14 @@ use transport::roce::wire::{
 /// Bytes of a message with BTH, DETH and ICRC.
 const MESSAGE_LEN: usize = BTH_LEN + Deth::LEN + cm::MAD_LEN + ICRC_LEN;
 
+/// Too many answers and events of the connection manager wait: a message was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
 /// The connection manager of the process.
 pub(crate) trait Agent: Send + Sync {
     /// A message has arrived. False: it is a request, and no listener of the process listens on its service.
-    fn received(&self, mad: &Mad, local: IpAddr, remote: IpAddr) -> bool;
+    fn received(&self, mad: &Mad, local: IpAddr, remote: IpAddr) -> Result<bool, Full>;
 }
 
 #[derive(Default)]
@@ -132,14 +136,16 @@ impl Port {
     fn pass(&self, message: &Message, backoff: Backoff) -> Result<(), Reason> {
         let mad = message.decode()?;
         let agent = self.management.agent.get().and_then(Weak::upgrade);
-        let take =
-            || agent.as_ref().is_some_and(|agent| agent.received(&mad, message.destination, message.source));
+        let take = || {
+            let Some(agent) = &agent else { return Ok(false) };
+            agent.received(&mad, message.destination, message.source).map_err(|Full| Reason::Overflow)
+        };
         if let cm::Message::Req(req) = &mad.message {
-            return self.pass_request(&mad, req, take(), message, backoff);
+            return self.pass_request(&mad, req, take()?, message, backoff);
         }
         let Some(slot) = slot_of(&mad.message) else { return Err(Reason::Management) };
         if slot == self.slot.number() {
-            return if take() { Ok(()) } else { self.refuse(&mad, cm::Reason::INVALID_COMM_ID, message) };
+            return if take()? { Ok(()) } else { self.refuse(&mad, cm::Reason::INVALID_COMM_ID, message) };
         }
         if message.via != Via::Network {
             return Err(Reason::UnknownQp);

@@ -76,7 +76,7 @@ use rpma_metrics::packets;
 use transport::roce::link::Dropped;
 
 pub(crate) use inlet::Inlet;
-pub(crate) use management::Agent;
+pub(crate) use management::{Agent, Full};
 pub(crate) use numbers::{allocate_number, release_number};
 pub(crate) use owners::Claims;
 pub(crate) use receive::Packet;

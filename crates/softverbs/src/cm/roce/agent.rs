@@ -9,6 +9,8 @@
 //! only. `delivery` is never waited for: its holder checks the queue again after it has released the lock.
 
 mod request;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use std::collections::{HashMap, VecDeque};
@@ -35,9 +37,9 @@ use watch::Watch;
 use crate::cm::event::Event;
 use crate::cm::id::Id;
 use crate::guid::guid;
-use crate::limits::{MAX_REQUESTS, MAX_REQUESTS_OF_HOST};
+use crate::limits::{MAX_REQUESTS, MAX_REQUESTS_OF_HOST, MAX_WAITING_OUTPUTS};
 use crate::lock;
-use crate::port::{self, Port};
+use crate::port::{self, Full, Port};
 use crate::process::PerProcess;
 use crate::progress::engine::Engine;
 use crate::progress::source::Source;
@@ -308,14 +310,17 @@ fn with_param(kind: Kind, param: ConnParam, private_data: &[u8]) -> Event {
 }
 
 impl port::Agent for Agent {
-    fn received(&self, mad: &Mad, local: IpAddr, remote: IpAddr) -> bool {
+    fn received(&self, mad: &Mad, local: IpAddr, remote: IpAddr) -> Result<bool, Full> {
         let route = Route { local, remote };
-        let received = self.change(|state, now| state.manager.receive(mad, route, now));
+        let received = self.change(|state, now| {
+            let has_room = state.outputs.len() < MAX_WAITING_OUTPUTS;
+            has_room.then(|| state.manager.receive(mad, route, now))
+        });
         // The thread that receives may hold locks under which no queue pair may be changed.
         if let Some(this) = self.this.upgrade() {
             self.engine.kick(this);
         }
-        received != Received::NoListener
+        received.map(|received| received != Received::NoListener).ok_or(Full)
     }
 }
 
