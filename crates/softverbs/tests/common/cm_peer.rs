@@ -3,7 +3,7 @@
 
 use rustix::net::sockopt::set_socket_reuseport;
 use rustix::net::{AddressFamily, SocketType, bind as bind_socket, socket};
-use std::net::{SocketAddrV4, UdpSocket};
+use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 use transport::roce::wire::cm::{
     CmaHeader, GSI_QKEY, Mad, Message, Path, PortSpace, Req, ServiceId, Transport,
@@ -43,7 +43,12 @@ impl Peer {
 
     /// Sends a message from another port of the peer, which may be received by another process.
     pub(crate) fn send_from_any_port(message: Message) {
-        send_from(&UdpSocket::bind(SocketAddrV4::new(PEER.into(), 0)).unwrap(), message);
+        Self::send_as(PEER, message);
+    }
+
+    /// Sends a message from another port of an address.
+    pub(crate) fn send_as(address: [u8; 4], message: Message) {
+        send_from(&UdpSocket::bind(SocketAddrV4::new(address.into(), 0)).unwrap(), message);
     }
 
     pub(crate) fn send_packet(&self, bth: &Bth, extension: &Extension, payload: &[u8]) {
@@ -77,7 +82,7 @@ impl Peer {
     pub(crate) fn receive_packet(&self) -> Vec<u8> {
         let mut packet = [0; 512];
         let (len, from) = self.0.recv_from(&mut packet).expect("a packet");
-        assert_eq!(from, std::net::SocketAddr::V4(SocketAddrV4::new(HERE.into(), UDP_PORT)));
+        assert_eq!(from, SocketAddr::V4(SocketAddrV4::new(HERE.into(), UDP_PORT)));
         let packet = &packet[..len];
         assert_eq!(
             icrc::check(&Self::flow(HERE, PEER, UDP_PORT), packet),
@@ -98,7 +103,8 @@ fn send_from(socket: &UdpSocket, message: Message) {
 fn send_packet_from(socket: &UdpSocket, bth: &Bth, extension: &Extension, payload: &[u8]) {
     let mut packet = Packet::encode_headers(bth, extension).to_vec();
     packet.extend(payload);
-    let flow = Peer::flow(PEER, HERE, socket.local_addr().unwrap().port());
+    let SocketAddr::V4(from) = socket.local_addr().unwrap() else { panic!("IPv6") };
+    let flow = Peer::flow(from.ip().octets(), HERE, from.port());
     packet.extend(icrc::icrc(&flow, 0, &[&packet]));
     socket.send_to(&packet, SocketAddrV4::new(HERE.into(), UDP_PORT)).unwrap();
 }

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Messages of connection management that strangers send to a RoCE device. Each test has a network namespace
+//! of its own.
+
+mod common;
+
+use common::cm_peer::{Peer, request};
+use common::ids::{bind, destroy, new_id, src_port};
+use common::restart::child_alone;
+use common::{End, accept, connect, listen, next_event, take_request};
+use rdma_sys::rdma_cm_event_type::*;
+use rustix::event::{PollFd, PollFlags, poll};
+use softverbs::rdma as cm;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use transport::roce::wire::cm::{
+    Answered, Drep, Dreq, GSI_QKEY, Mad, Message, Mra, Reason, Rej, Rep, Req, Rtu,
+};
+use transport::roce::wire::{Bth, Deth, Extension, GSI_QP, Opcode, Operation, Psn};
+
+/// An address that is neither that of the peer nor that of the process.
+const STRANGER: [u8; 4] = [127, 0, 0, 8];
+/// Requests of a host that the program has not fetched, at most (`MAX_REQUESTS_OF_HOST`).
+const OF_HOST: i32 = 1024;
+
+fn has_event(end: &End) -> bool {
+    // SAFETY: the channel lives, and with it its descriptor.
+    let fd = unsafe { BorrowedFd::borrow_raw((*end.events).fd) };
+    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Default::default())) == Ok(1)
+}
+
+fn reply(local_comm_id: u32, remote_comm_id: u32) -> Message {
+    Message::Rep(Rep {
+        local_comm_id,
+        remote_comm_id,
+        local_qkey: 0,
+        local_qpn: 0x12_3457,
+        starting_psn: Psn::new(1),
+        responder_resources: 1,
+        initiator_depth: 1,
+        target_ack_delay: 15,
+        failover_accepted: 0,
+        end_to_end_flow_control: false,
+        rnr_retry_count: 7,
+        srq: false,
+        local_ca_guid: 0x1234,
+        private_data: [0; Rep::PRIVATE_DATA_LEN],
+    })
+}
+
+fn ready(local_comm_id: u32, remote_comm_id: u32) -> Message {
+    Message::Rtu(Rtu { local_comm_id, remote_comm_id, private_data: [0; Rtu::PRIVATE_DATA_LEN] })
+}
+
+fn disconnecting(local_comm_id: u32, remote_comm_id: u32, remote_qpn: u32) -> Message {
+    let private_data = [0; Dreq::PRIVATE_DATA_LEN];
+    Message::Dreq(Dreq { local_comm_id, remote_comm_id, remote_qpn, private_data })
+}
+
+fn rejected(local_comm_id: u32, remote_comm_id: u32, reason: Reason) -> Message {
+    Message::Rej(Rej {
+        local_comm_id,
+        remote_comm_id,
+        answered: Answered::Req,
+        info_len: 8,
+        reason,
+        info: [0; Rej::INFO_LEN],
+        private_data: [0; Rej::PRIVATE_DATA_LEN],
+    })
+}
+
+fn resident_pages() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// A message with guessed communication ids: most often the slot of the process is right.
+fn forged(num: u32, random: &mut fastrand::Rng) -> Message {
+    let slot = if random.u8(..4) > 0 { num >> 16 } else { random.u32(..256) };
+    let remote_comm_id = slot << 24 | random.u32(..1 << 24);
+    let local_comm_id = random.u32(..);
+    match random.u8(..8) {
+        0 => ready(local_comm_id, remote_comm_id),
+        1 => Message::Drep(Drep { local_comm_id, remote_comm_id, private_data: [0; Drep::PRIVATE_DATA_LEN] }),
+        2 | 3 => disconnecting(local_comm_id, remote_comm_id, num),
+        4 => Message::Mra(Mra {
+            local_comm_id,
+            remote_comm_id,
+            answered: Answered::Req,
+            service_timeout: 31,
+            private_data: [0; Mra::PRIVATE_DATA_LEN],
+        }),
+        5 => {
+            let reason = if random.bool() { Reason::TIMEOUT } else { Reason::CONSUMER };
+            rejected(local_comm_id, random.u32(..2) * remote_comm_id, reason)
+        }
+        6 => reply(local_comm_id, remote_comm_id),
+        // A service without a listener.
+        _ => Message::Req(request(1, local_comm_id)),
+    }
+}
+
+#[test]
+fn forged_messages_cost_time_and_nothing_else() {
+    if !child_alone("forged_messages_cost_time_and_nothing_else") {
+        return;
+    }
+    // SAFETY: the channel was just created.
+    let events = unsafe { cm::rdma_create_event_channel() };
+    let (listening, port) = listen(events, c"127.0.0.1");
+    let pair = || {
+        let client = connect(c"127.0.0.1", port, 4, b"");
+        let server = accept(take_request(events).0, 4, b"");
+        assert_eq!(next_event(client.events).0, RDMA_CM_EVENT_ESTABLISHED);
+        assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_ESTABLISHED);
+        (client, server)
+    };
+    let (client, server) = pair();
+    // SAFETY: the queue pair lives.
+    let num = unsafe { (*server.qp).qp_num };
+    let (before, stop, sent) = (resident_pages(), AtomicBool::new(false), AtomicU32::new(0));
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let mut random = fastrand::Rng::with_seed(12);
+            while !stop.load(Ordering::Relaxed) {
+                for _ in 0..100 {
+                    Peer::send_from_any_port(forged(num, &mut random));
+                }
+                sent.fetch_add(100, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let (begin, mut connections) = (Instant::now(), 0);
+        while begin.elapsed() < Duration::from_secs(1) || connections == 0 {
+            let (client, server) = pair();
+            connections += 1;
+            client.destroy();
+            server.destroy();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(![&client, &server].into_iter().any(has_event), "the connection was disturbed");
+    for end in [&client, &server] {
+        // SAFETY: the identifier lives.
+        assert_eq!(unsafe { cm::rdma_disconnect(end.id) }, 0);
+    }
+    for end in [&client, &server] {
+        assert_eq!(next_event(end.events).0, RDMA_CM_EVENT_DISCONNECTED);
+    }
+    let more = resident_pages().saturating_sub(before);
+    assert!(more < 64 << 8, "{more} pages more after {} messages", sent.into_inner());
+    client.destroy();
+    server.destroy();
+    destroy(listening);
+}
+
+#[test]
+fn messages_of_another_address_change_no_connection() {
+    if !child_alone("messages_of_another_address_change_no_connection") {
+        return;
+    }
+    // SAFETY: the channel was just created.
+    let events = unsafe { cm::rdma_create_event_channel() };
+    let (listening, port) = listen(events, c"127.0.0.1");
+    let peer = Peer::new();
+    peer.send(Message::Req(request(port, 0x99)));
+    let server = accept(take_request(events).0, 4, b"");
+    let Mad { message: Message::Rep(rep), .. } = peer.receive() else { panic!("no REP") };
+    let (id, num) = (rep.local_comm_id, rep.local_qpn);
+    // The ids are right, the address is not.
+    let attack = || {
+        Peer::send_as(STRANGER, ready(0x99, id));
+        Peer::send_as(STRANGER, reply(0x99, id));
+        Peer::send_as(STRANGER, rejected(0x99, id, Reason::CONSUMER));
+        Peer::send_as(STRANGER, rejected(0x99, 0, Reason::TIMEOUT));
+        Peer::send_as(STRANGER, disconnecting(0x99, id, num));
+        // The address is right, the id of the peer or the queue pair is not.
+        peer.send(rejected(0x98, id, Reason::CONSUMER));
+        peer.send(disconnecting(0x99, id, num ^ 2));
+        // It is answered after all of these.
+        while !is_drep_for(&peer.ask(&disconnecting(0x97, id, num)), 0x97) {}
+    };
+    attack();
+    assert!(!has_event(&server), "before the RTU");
+    peer.send(ready(0x99, id));
+    assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_ESTABLISHED);
+    attack();
+    assert!(!has_event(&server), "after the RTU");
+    while !is_drep_for(&peer.ask(&disconnecting(0x99, id, num)), 0x99) {}
+    assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_DISCONNECTED);
+    server.destroy();
+    destroy(listening);
+}
+
+/// Whether it answers the DREQ of a communication id.
+fn is_drep_for(answer: &Mad, comm_id: u32) -> bool {
+    matches!(&answer.message, Message::Drep(drep) if drep.remote_comm_id == comm_id)
+}
+
+#[test]
+fn a_flood_of_requests_keeps_no_other_host_out() {
+    if !child_alone("a_flood_of_requests_keeps_no_other_host_out") {
+        return;
+    }
+    let listening = new_id();
+    bind(listening, "127.0.0.1");
+    // SAFETY: the identifier and the channel live; the backlog is above the limit of a host.
+    let events = unsafe {
+        let events = cm::rdma_create_event_channel();
+        assert_eq!(cm::rdma_migrate_id(listening, events), 0);
+        assert_eq!(cm::rdma_listen(listening, 2 * OF_HOST), 0);
+        events
+    };
+    let (peer, port) = (Peer::new(), src_port(listening));
+    for n in 0..3 * OF_HOST as u32 {
+        Peer::send_from_any_port(Message::Req(Req { local_qpn: 0x10_0000 + n, ..request(port, n + 1) }));
+        if n % 50 == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let client = connect(c"127.0.0.1", port, 4, b"honest");
+    // It is answered after all requests were received, of which none is fetched before.
+    // SAFETY: the queue pair lives.
+    let slot = unsafe { (*client.qp).qp_num } >> 16;
+    while !is_drep_for(&peer.ask(&disconnecting(0x97, slot << 24, 2)), 0x97) {}
+    let mut others = 0;
+    let id = loop {
+        let (id, data) = take_request(events);
+        if data.starts_with(b"honest") {
+            break id;
+        }
+        others += 1;
+        // SAFETY: each identifier is destroyed once.
+        assert_eq!(unsafe { cm::rdma_destroy_id(id) }, 0);
+    };
+    assert_eq!(others, OF_HOST);
+    let server = accept(id, 4, b"");
+    for end in [&client, &server] {
+        assert_eq!(next_event(end.events).0, RDMA_CM_EVENT_ESTABLISHED);
+    }
+    client.destroy();
+    server.destroy();
+    destroy(listening);
+}
+
+/// The last count of packets dropped as no message of connection management. It is logged when it has
+/// reached a power of two.
+static DROPPED: AtomicU32 = AtomicU32::new(0);
+
+struct Log;
+
+impl log::Log for Log {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let line = record.args().to_string();
+        if let Some((_, count)) = line.split_once("dropped so far, connection management: ") {
+            DROPPED.store(count.parse().unwrap(), Ordering::SeqCst);
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn nonsense_is_dropped_and_counted() {
+    if !child_alone("nonsense_is_dropped_and_counted") {
+        return;
+    }
+    log::set_logger(&Log).unwrap();
+    log::set_max_level(log::LevelFilter::Debug);
+    // SAFETY: the channel was just created.
+    let events = unsafe { cm::rdma_create_event_channel() };
+    let (listening, port) = listen(events, c"127.0.0.1");
+    let peer = Peer::new();
+    let bth = Bth::new(Opcode::Ud(Operation::SendOnly), GSI_QP, Psn::new(0));
+    let deth = |qkey| Extension::Deth(Deth { qkey, source_qp: GSI_QP });
+    let good = Mad { transaction: 7, message: Message::Req(request(port, 0x99)) }.encode();
+    // Truncated, longer than a MAD, of another class, method or attribute, with another Q_Key.
+    for len in [0, 24, 100, 252] {
+        peer.send_packet(&bth, &deth(GSI_QKEY), &good[..len]);
+    }
+    peer.send_packet(&bth, &deth(GSI_QKEY), &[&good[..], &[0; 8]].concat());
+    for at in [0, 1, 2, 3, 16, 17] {
+        let mut bad = good;
+        bad[at] ^= 0x5a;
+        peer.send_packet(&bth, &deth(GSI_QKEY), &bad);
+    }
+    peer.send_packet(&bth, &deth(GSI_QKEY ^ 1), &good);
+    let mut random = fastrand::Rng::with_seed(3);
+    for _ in 0..20 {
+        let noise = std::array::from_fn::<u8, 256, _>(|_| random.u8(..));
+        peer.send_packet(&bth, &deth(GSI_QKEY), &noise);
+    }
+    peer.send(Message::Req(Req { local_qpn: 0x10_0000, ..request(port, 0x98) }));
+    let (id, _) = take_request(events);
+    assert_eq!(DROPPED.load(Ordering::SeqCst), 4 + 1 + 6 + 1 + 20);
+    // SAFETY: the identifier is destroyed once.
+    assert_eq!(unsafe { cm::rdma_destroy_id(id) }, 0);
+    destroy(listening);
+}
