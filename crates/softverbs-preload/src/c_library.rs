@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The table of exported functions of the C library, by version node: those with which programs look at the
+//! The table of exported functions of the C library, by version node: those by which programs inspect the
 //! files of a device before they use it. They handle the paths of `soft0` (`files.rs`); for any other path
 //! they call the real function.
 //!
 //! `open`, `stat` and `access` are called by UCX, `__xstat` by builds of it for a glibc before 2.33,
 //! `open64` by programs in Rust and Python.
+//!
+//! `open` and `open64` are variadic in C: `mode` is absent without O_CREAT and O_TMPFILE. On the
+//! architectures of [`crate::real::glibc`] a function receives a variadic integer in the same register as a
+//! named one, so the third argument is passed on as it is, and its value is used only by the real function.
 //!
 //! `nodes.awk` generates the version script from the lines that begin with `exports!` and `fn`, so their form
 //! is fixed. The nodes are those of x86-64, see [`crate::real::glibc`].

@@ -157,7 +157,8 @@ macro_rules! call {
             $absent
         } else {
             // SAFETY: the address is not NULL and that of the function with this name and version node, whose
-            // signature never changes and is the one of its manual page. The caller of the exported function
+            // signature never changes and is the one of its manual page (for `open`, see `c_library.rs`). The
+            // caller of the exported function
             // meets the requirements of that manual page.
             unsafe {
                 std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn($($type),*) -> $return>(address)($($arg),*)
