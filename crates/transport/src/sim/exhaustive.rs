@@ -40,7 +40,7 @@ fn plan(crc: bool) -> Plan {
         ..SidePlan::default()
     };
     let asking = SidePlan { role: Role::INITIATOR_ANNOUNCED, requests: 2, ..side };
-    let asked = SidePlan { role: Role::RESPONDER_TOLD, ..side };
+    let asked = SidePlan { role: Role::RESPONDER_ANNOUNCED, ..side };
     Plan { sides: [asking, asked], capacity: [4000; 2], arrival: 4000, ..Plan::default() }
 }
 

@@ -97,7 +97,7 @@ impl Plan {
         let initiator = draw.below(2);
         let mut sides = [SidePlan::new(draw, crc), SidePlan::new(draw, crc)];
         let (asking, asked) = if announced {
-            (Role::INITIATOR_ANNOUNCED, Role::RESPONDER_TOLD)
+            (Role::INITIATOR_ANNOUNCED, Role::RESPONDER_ANNOUNCED)
         } else {
             (Role::INITIATOR, Role::RESPONDER)
         };

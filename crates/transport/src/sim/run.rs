@@ -105,7 +105,7 @@ impl Sim {
     fn over(&self, me: usize) {
         let model = &self.checker.sides[me];
         if !model.destroyed {
-            assert!(model.ended, "side {me} was never told the end");
+            assert!(model.ended, "side {me} has not reported the end");
             assert!(model.sends_are_over(), "side {me} keeps {} of {}", model.done, model.requests.len());
             assert_eq!(model.received, model.taken_receives.len(), "side {me} keeps a receive");
             let own = !self.plan.sides[me].shared;
@@ -358,14 +358,14 @@ impl Sim {
             .first_end
             .is_some_and(|end| end <= self.pipes[1 - me].bytes_read());
         let waited = self.now >= self.sides[me].opened_at + RESPONDER_PAUSE_MS * 1_000;
-        let may = heard || (role != Role::RESPONDER_TOLD && (role != Role::RESPONDER || waited));
+        let may = heard || (role != Role::RESPONDER_ANNOUNCED && (role != Role::RESPONDER || waited));
         assert!(may, "side {me} speaks before it may");
     }
 
     /// Side `me` ends its connection: there is a cause.
     pub(super) fn may_end(&self, me: usize) {
         let causes = &self.checker.sides[me].causes;
-        let unheard = self.plan.sides[me].role == Role::RESPONDER_TOLD
+        let unheard = self.plan.sides[me].role == Role::RESPONDER_ANNOUNCED
             && self.now >= self.sides[me].opened_at + FIRST_FPDU_TIMEOUT_S * 1_000_000;
         let incoming = &self.pipes[1 - me];
         let waited_after_end = causes.starved && incoming.reset;

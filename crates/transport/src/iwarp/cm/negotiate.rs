@@ -98,7 +98,8 @@ pub fn accept(request: &Frame, offer: Offer) -> (Frame, Agreed) {
             ord,
         }
     });
-    let role = if asked.is_some_and(|e| e.peer_to_peer) { Role::RESPONDER_TOLD } else { Role::RESPONDER };
+    let role =
+        if asked.is_some_and(|e| e.peer_to_peer) { Role::RESPONDER_ANNOUNCED } else { Role::RESPONDER };
     let reply =
         Frame { kind: Kind::Reply, markers: false, crc, reject: false, revision: request.revision, enhanced };
     (reply, Agreed { crc, ord, role })

@@ -54,7 +54,7 @@ impl Opening {
             send.queue_empty_write();
         }
         self.deadline = Some(match role {
-            Role::RESPONDER_TOLD => now + FIRST_FPDU_TIMEOUT_S * 1_000_000,
+            Role::RESPONDER_ANNOUNCED => now + FIRST_FPDU_TIMEOUT_S * 1_000_000,
             _ if role.initiator => now + FIRST_PROBE_MS * 1_000,
             _ => now + RESPONDER_PAUSE_MS * 1_000,
         });

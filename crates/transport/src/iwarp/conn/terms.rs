@@ -64,12 +64,12 @@ impl Role {
     pub const INITIATOR: Self = Self { initiator: true, announced: false };
     /// The peer requested the connection and announced an FPDU: the connection is established when that
     /// arrives.
-    pub const RESPONDER_TOLD: Self = Self { initiator: false, announced: true };
+    pub const RESPONDER_ANNOUNCED: Self = Self { initiator: false, announced: true };
     /// The peer requested the connection.
     pub const RESPONDER: Self = Self { initiator: false, announced: false };
 
     pub(super) fn awaits_first(self) -> bool {
-        self == Self::RESPONDER_TOLD
+        self == Self::RESPONDER_ANNOUNCED
     }
 }
 

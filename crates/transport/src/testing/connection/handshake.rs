@@ -69,7 +69,7 @@ fn accept(request: &Frame, offer: Offer) -> Agreed {
     };
     assert!(agreed.ord <= asked.ird && said.ord == agreed.ord && said.ird == offer.ird);
     assert_eq!(said.peer_to_peer, asked.peer_to_peer);
-    assert_eq!(agreed.role == Role::RESPONDER_TOLD, asked.peer_to_peer);
+    assert_eq!(agreed.role == Role::RESPONDER_ANNOUNCED, asked.peer_to_peer);
     let named = [said.rtr_send, said.rtr_write, said.rtr_read].into_iter().filter(|named| *named).count();
     assert_eq!(named, usize::from(said.peer_to_peer), "one first message is named");
     // An initiator of our own accepts what a responder of our own says.

@@ -54,7 +54,7 @@ fn connect(input: &mut Input<'_>, agreed: Agreed, early: &[u8], table: impl Tabl
     let own_receives = choice & 8 == 0;
     let mut run = Run {
         conn: Conn::new(7, DEPTH, own_receives, sizes).expect("memory for a connection"),
-        world: Fuzzed::new(table, agreed.crc, agreed.role == Role::RESPONDER_TOLD, choice & 16 != 0),
+        world: Fuzzed::new(table, agreed.crc, agreed.role == Role::RESPONDER_ANNOUNCED, choice & 16 != 0),
         peer: Peer::new(agreed.crc),
         own_receives,
         next_id: 0,

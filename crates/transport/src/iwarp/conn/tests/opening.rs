@@ -97,8 +97,8 @@ fn a_knock_lets_the_rest_go_and_does_not_come_between_segments() {
 }
 
 #[test]
-fn a_responder_that_was_told_of_an_fpdu_is_established_by_it_and_answers() {
-    let mut bench = opened(Role::RESPONDER_TOLD);
+fn a_responder_with_an_announced_fpdu_is_established_by_it_and_answers() {
+    let mut bench = opened(Role::RESPONDER_ANNOUNCED);
     bench.post(wr(1, Op::Send, 4));
     assert_eq!(bench.calls(), [], "it does not speak first");
     bench.hear(&empty_write());
@@ -111,22 +111,22 @@ fn a_responder_that_was_told_of_an_fpdu_is_established_by_it_and_answers() {
 }
 
 #[test]
-fn a_responder_that_was_told_of_an_fpdu_waits_ten_seconds_for_it() {
-    let mut bench = opened(Role::RESPONDER_TOLD);
+fn a_responder_with_an_announced_fpdu_waits_ten_seconds_for_it() {
+    let mut bench = opened(Role::RESPONDER_ANNOUNCED);
     assert_eq!(let_time_pass(&mut bench), [(10_000, vec![Call::Closed(None), Call::Ended])]);
 }
 
 #[test]
 fn what_is_there_when_these_are_over_has_come_in_time() {
     for why in [reason::TIME, reason::TIME | reason::READABLE | reason::POSTED] {
-        let mut bench = opened(Role::RESPONDER_TOLD);
+        let mut bench = opened(Role::RESPONDER_ANNOUNCED);
         bench.host.now = bench.conn.deadline().unwrap();
         bench.host.link.arrives(empty_write());
         bench.step(why);
         assert_eq!(bench.calls()[0], Call::Established);
         assert_eq!(bench.conn.deadline(), None);
     }
-    let mut bench = opened(Role::RESPONDER_TOLD);
+    let mut bench = opened(Role::RESPONDER_ANNOUNCED);
     bench.host.now = bench.conn.deadline().unwrap();
     bench.host.link.arrives(&empty_write()[..9]);
     bench.step(reason::TIME | reason::READABLE);
@@ -136,7 +136,7 @@ fn what_is_there_when_these_are_over_has_come_in_time() {
 /// A step for another reason does not look at the link, which may have what has come in time.
 #[test]
 fn the_ten_seconds_end_in_a_step_that_is_about_time() {
-    let mut bench = opened(Role::RESPONDER_TOLD);
+    let mut bench = opened(Role::RESPONDER_ANNOUNCED);
     bench.host.now = bench.conn.deadline().unwrap();
     bench.host.link.arrives(empty_write());
     for why in [reason::POSTED, reason::WRITABLE, reason::RECEIVE, reason::ROOM, reason::AGAIN] {
@@ -173,7 +173,7 @@ fn another_responder_lets_a_moment_pass_before_it_speaks() {
 fn what_came_behind_the_peers_mpa_frame_is_heard_first() {
     let early = empty_write();
     let mut bench =
-        Bench::opened(Terms { role: Role::RESPONDER_TOLD, early: &early, ..terms() }, Sizes::default());
+        Bench::opened(Terms { role: Role::RESPONDER_ANNOUNCED, early: &early, ..terms() }, Sizes::default());
     bench.step(reason::READABLE);
     assert_eq!(bench.calls(), [Call::Established, Call::Sent(empty_write(), false)]);
 }

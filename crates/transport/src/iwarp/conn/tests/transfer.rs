@@ -254,7 +254,7 @@ fn behind_a_read_over_the_link_waits_what_can_be_transferred() {
 /// What the peer has of it already may not have been placed yet.
 #[test]
 fn a_request_that_has_begun_on_the_link_stays_there() {
-    // More than one call gives to the link, so that it is looked at again in the middle of the request.
+    // More than one call writes to the link, so the connection steps again in the middle of the request.
     let len = 242 * 80;
     let mut bench = bench(&[0, len as usize]);
     bench.post(wr(1, Op::Write, len));
