@@ -19,9 +19,9 @@ pub const MAX_READS: u16 = 128;
 /// ACKs and NAKs that may wait beside the responses of reads, which may be duplicates, too: acknowledgements
 /// between two reads are merged.
 pub(crate) const SPARE_REPLIES: usize = 4;
-/// Packets that are kept while an ATOMIC WRITE waits for a flush to persistence: what a peer sends within the
-/// window of most adapters. What exceeds them is dropped, and the peer sends it again.
-pub(crate) const MAX_HELD_PACKETS: usize = 64;
+/// Maximum of packets that are deferred while an ATOMIC WRITE waits for a flush to persistence: the window of
+/// most adapters. Further packets are dropped, and the peer retransmits them.
+pub(crate) const MAX_DEFERRED_PACKETS: usize = 64;
 /// Connection management of RoCE, times as codes n for 4.096 us * 2^n: the shortest and the longest timeout
 /// of the peer that is used, 67 ms, below which a busy machine would be considered lost, and 17 s, four times
 /// the default.

@@ -86,6 +86,6 @@ impl Source for Port {
 
     fn timeout(self: Arc<Self>) {
         self.order_timeout();
-        self.release_held();
+        self.retry_deferred();
     }
 }

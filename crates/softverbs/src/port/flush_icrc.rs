@@ -26,9 +26,9 @@ fn flush_psn(packet: &[u8]) -> Option<Psn> {
 }
 
 impl FlushIcrc {
-    /// A packet is about to be sent.
+    /// Takes note of a packet that is sent next.
     #[inline]
-    pub(super) fn sends(&mut self, packet: &[u8]) {
+    pub(super) fn note(&mut self, packet: &[u8]) {
         if let Some(psn) = flush_psn(packet) {
             let is_repeated = self.last.is_some_and(|last| psn.distance(last) <= 0);
             self.is_of_rxe ^= is_repeated;
@@ -70,7 +70,7 @@ mod tests {
     fn sent(form: &mut FlushIcrc, packets: &[(Operation, u32)]) -> Vec<bool> {
         let is_of_rxe = |&(operation, psn): &(Operation, u32)| {
             let packet = packet(operation, psn);
-            form.sends(&packet);
+            form.note(&packet);
             let datagram = [&packet[..], &form.icrc(&FLOW, 3, &packet)].concat();
             let is_standard = icrc::check(&FLOW, &datagram) == Ok(Some(3));
             assert_ne!(is_standard, icrc::check_rxe_flush(&FLOW, &datagram) == Ok(Some(3)));

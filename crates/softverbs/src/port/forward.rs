@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Datagrams between processes, from loopback port to loopback port of their slots: forwarded packets, and
-//! replies to queries and to requests that nobody listens for.
+//! replies to queries, and notices that a process has the exchange of a request.
 //!
 //! A header in front of a forwarded packet has the addresses and the source port of the original datagram.
 //! The receiving process checks the ICRC, and never forwards the packet again.

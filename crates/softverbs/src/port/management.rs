@@ -2,9 +2,10 @@
 //! Queue pair 1: messages of connection management, and which process they are for.
 //!
 //! A message that answers another one has the communication id of its receiver, whose highest byte is the
-//! slot. If that process has ended, whichever process gets the message answers it. A request has no such id:
-//! it is for the process that listens on its service. Each process of the user can get it, and passes it on
-//! once; if no process listens, and none has got the request before, it rejects the request after a moment.
+//! slot. If that process has ended, the process that receives the message answers it. A request has no such
+//! id: it is for the process that listens on its service. Any process of the user may receive it, and
+//! forwards it once. If no process listens, or has an exchange for the request, it defers the request for
+//! some milliseconds and then rejects it.
 #![forbid(unsafe_code)]
 
 use std::io::IoSlice;
@@ -52,21 +53,21 @@ pub(super) struct Management {
     /// The PSN of the last message that was sent.
     psn: AtomicU32,
     lookup: Mutex<Lookup>,
-    /// Requests for services without a listener, until they are rejected.
-    held: Mutex<Vec<Held>>,
+    /// Requests for services without a listener.
+    deferred: Mutex<Vec<Deferred>>,
 }
 
-/// A request that is looked at again before it is rejected.
-struct Held {
+/// A request whose listener is looked up again before it is rejected.
+struct Deferred {
     requester: Requester,
     due: Instant,
-    /// Whether it is looked at once more.
+    /// Whether the listener is looked up once more.
     backoff: Backoff,
     message: Message,
 }
 
-/// Requests that may be held; the next one is dropped, and its peer repeats it.
-const MAX_HELD: usize = 64;
+/// Maximum of deferred requests; further ones are dropped, and the peer repeats them.
+const MAX_DEFERRED: usize = 64;
 
 /// A packet for queue pair 1 with its ICRC, which is not checked yet.
 #[derive(Clone)]
@@ -126,7 +127,7 @@ impl Port {
         self.manage_again(message, Backoff::new(Mode::Always));
     }
 
-    /// As [`Port::manage`]; a request may have been held before.
+    /// As [`Port::manage`]; a request may have been deferred before.
     fn manage_again(&self, message: &Message, backoff: Backoff) {
         if let Err(reason) = self.pass(message, backoff) {
             self.drops.add(reason, 1);
@@ -166,7 +167,7 @@ impl Port {
         Ok(())
     }
 
-    /// Passes on a REQ, unless the connection manager of the process has taken it.
+    /// Forwards a REQ, unless the connection manager of the process has taken it.
     fn pass_request(
         &self,
         mad: &Mad,
@@ -190,21 +191,21 @@ impl Port {
         let Some(wanted) = service::addresses(req.service_id, message.destination) else {
             return self.refuse(mad, cm::Reason::INVALID_SERVICE_ID, message);
         };
-        // A process that has passed it on has found the listener that is gone now.
+        // The process that forwarded it found a listener, which has been closed since.
         let wanted = if message.via == Via::Listener { &[][..] } else { &wanted };
         let found = lock(&self.management.lookup).find(user, wanted);
         match (found, backoff.wait()) {
             (Some(listener), _) => self.pass_on(listener, message),
-            (None, Some(wait)) => self.hold(requester, message, backoff, wait),
+            (None, Some(wait)) => self.defer(requester, message, backoff, wait),
             (None, None) => self.refuse(mad, cm::Reason::INVALID_SERVICE_ID, message),
         }
     }
 
-    /// Has a request looked at again a little later, for two reasons. Some programs, perftest for example,
-    /// close a listener and open the next one on the same port while the peer already connects. And a process
-    /// may have closed the listener after it has got the request, which the peer repeats: so all others get
-    /// a copy, and the one that has the exchange answers it.
-    fn hold(
+    /// Defers a request, for two reasons. Some programs, perftest for example, close a listener and open the
+    /// next one on the same port while the peer already connects. And a process may have closed the listener
+    /// after it received the request, which the peer repeats: so this process sends a copy to all others, and
+    /// the one that has the exchange answers it.
+    fn defer(
         &self,
         requester: Requester,
         message: &Message,
@@ -213,15 +214,15 @@ impl Port {
     ) -> Result<(), Reason> {
         let tries = backoff.tries();
         {
-            let mut held = lock(&self.management.held);
-            if held.len() == MAX_HELD {
+            let mut deferred = lock(&self.management.deferred);
+            if deferred.len() == MAX_DEFERRED {
                 return Err(Reason::Management);
             }
             let (due, message) = (Instant::now() + wait, message.clone());
-            held.push(Held { requester, due, backoff, message });
+            deferred.push(Deferred { requester, due, backoff, message });
         }
         self.schedule(wait);
-        // The second time in case that one of them was busy, or a copy was lost.
+        // A second time, since a process may have been busy, or a copy lost.
         if tries == 1 || tries == MOST_TRIES {
             let slots = lock(&self.management.lookup).slots();
             for slot in slots.into_iter().filter(|slot| *slot != self.slot.number()) {
@@ -233,19 +234,20 @@ impl Port {
 
     /// Another process has the exchange of a request, and has answered it.
     pub(super) fn held_elsewhere(&self, requester: &Requester) {
-        lock(&self.management.held).retain(|held| held.requester != *requester);
+        lock(&self.management.deferred).retain(|deferred| deferred.requester != *requester);
     }
 
-    /// Looks at the requests again that are due.
-    pub(super) fn release_held(&self) {
+    /// Looks the listeners of the requests up again that are due.
+    pub(super) fn retry_deferred(&self) {
         let now = Instant::now();
-        let due: Vec<Held> = {
-            let mut held = lock(&self.management.held);
-            let (due, later) = std::mem::take(&mut *held).into_iter().partition(|held| held.due <= now);
-            *held = later;
+        let due: Vec<Deferred> = {
+            let mut deferred = lock(&self.management.deferred);
+            let (due, later) =
+                std::mem::take(&mut *deferred).into_iter().partition(|request| request.due <= now);
+            *deferred = later;
             due
         };
-        for Held { backoff, message, .. } in due {
+        for Deferred { backoff, message, .. } in due {
             self.manage_again(&message, backoff);
         }
     }

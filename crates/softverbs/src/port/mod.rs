@@ -23,11 +23,11 @@
 //! port and claims a slot anew: both are [`PerProcess`], and [`crate::fork`] closes the inherited sockets.
 //!
 //! Locks, outermost first: `receiver`, held while a thread reads datagrams from the sockets; then the leaf
-//! locks: the table of endpoints, the order, the owners, the held requests, the waiting senders, the buffers
-//! of senders, the numbers. [`Endpoint::arrived`] is called with only `receiver` held, the other methods of
-//! an endpoint with no lock of the port. `receiver` is held for a bounded time ([`receive`]): the engine
-//! blocks on it, threads of the program only try. The lock of [`Attention`] is never held together with any
-//! of them.
+//! locks: the table of endpoints, the order, the owners, the deferred requests, the waiting senders, the
+//! buffers of senders, the numbers. [`Endpoint::arrived`] is called with only `receiver` held, the other
+//! methods of an endpoint with no lock of the port. `receiver` is held for a bounded time ([`receive`]): the
+//! engine blocks on it, threads of the program only try. The lock of [`Attention`] is never held together
+//! with any of them.
 #![forbid(unsafe_code)]
 
 mod attention;

@@ -106,7 +106,7 @@ impl Owners {
     }
 }
 
-/// The claims of the slots, whichever user has them: the inode of each socket, which no later one has.
+/// The claims of the slots by processes of all users: the inode of each socket, which no later socket has.
 pub(crate) struct Claims([u64; 256]);
 
 impl Claims {

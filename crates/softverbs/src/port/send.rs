@@ -140,7 +140,7 @@ impl Sender {
             self.port.drops.add(Reason::Memory, 1);
             return true;
         }
-        self.flush_icrc.sends(packet);
+        self.flush_icrc.note(packet);
         batch.extend_from_slice(packet);
         batch.extend_from_slice(&self.flush_icrc.icrc(flow, self.count, packet));
         self.count += 1;

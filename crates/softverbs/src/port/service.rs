@@ -114,7 +114,7 @@ impl Claim {
 }
 
 /// How long the list of sockets is used after it was read: for a listener that is in it, and for one that is
-/// not. A request without a listener is held for longer.
+/// not. A request without a listener is deferred for longer.
 const FOUND_FOR: Duration = Duration::from_millis(20);
 const ABSENT_FOR: Duration = Duration::from_millis(5);
 

@@ -89,7 +89,7 @@ impl Slot {
     }
 }
 
-/// Whether no process has a slot, of this user or another. Claims the slot for a moment, which
+/// Whether no process of any user has a slot. Claims the slot briefly, which
 /// [`Slot::claim`] of another process would skip; unlike /proc/net/udp, which is read piece by piece, it
 /// misses no claim.
 pub(crate) fn is_unclaimed(slot: u8) -> bool {

@@ -339,7 +339,7 @@ impl Source for Agent {
             state.timer = None;
             state.manager.expire(now);
         });
-        self.look_at_peers();
+        self.check_peers();
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What comes out of connection management: messages to send, and events to report.
+//! The outputs of connection management: messages to send, and events to report.
 
 use super::terms::{CommId, ListenerId, REJECT_DATA_LEN, REPLY_DATA_LEN, REQUEST_DATA_LEN, Route};
 use crate::roce::wire::cm::{Mad, Reason, ServiceId};

@@ -308,13 +308,13 @@ impl Exchange {
         }
     }
 
-    /// Nothing is left of the exchange.
+    /// The process is killed: the exchange disappears without a message.
     #[cfg(test)]
     pub(super) fn kill(&mut self) {
         (self.state, self.repeat, self.ends) = (State::Gone, None, None);
     }
 
-    /// The deadline has come.
+    /// The timer has expired.
     pub(super) fn expire(&mut self, now: Micros, out: &mut Outputs) {
         if let Some(repeat) = &mut self.repeat {
             if repeat.due() > now {

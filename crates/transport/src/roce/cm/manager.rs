@@ -215,7 +215,7 @@ impl Manager {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// The time has come: repeats messages, and ends what has waited long enough.
+    /// The timer has expired: repeats messages, and ends exchanges whose timeout has passed.
     pub fn expire(&mut self, now: Micros) {
         while let Some((_, id)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
             self.update(id, |exchange, out| exchange.expire(now, out));
@@ -461,9 +461,9 @@ impl Manager {
         }
     }
 
-    /// Takes another GUID for the own one.
+    /// Sets the GUID of this side.
     #[cfg(test)]
-    pub(crate) fn pretend_guid(&mut self, ca_guid: u64) {
+    pub(crate) fn set_guid(&mut self, ca_guid: u64) {
         self.settings.ca_guid = ca_guid;
     }
 

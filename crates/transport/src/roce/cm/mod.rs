@@ -15,7 +15,7 @@
 //! retries and answers are those of Linux (`drivers/infiniband/core/cm.c`, `cma.c`), so programs see the
 //! same events. Differences: a message is repeated early (`repeat.rs`); a DREQ is answered before the program
 //! has called rdma_disconnect(3); a destroyed identifier continues to notify its peer; a lost RTU is reported
-//! as ESTABLISHED when the DREQ arrives; nobody sends a DREQ for a process that is killed, so the driver of a
+//! as ESTABLISHED when the DREQ arrives; no DREQ is sent for a process that is killed, so the driver of a
 //! peer on the same host reports its death ([`Manager::peer_died`]).
 
 mod event;

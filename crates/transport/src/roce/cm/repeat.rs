@@ -37,7 +37,7 @@ impl Repeat {
         self.began + self.early.min(self.interval)
     }
 
-    /// The time has come. Returns whether the message is sent again; if not, the peer is unreachable.
+    /// The timer has expired. Returns whether the message is sent again; if not, the peer is unreachable.
     pub(super) fn expired(&mut self, now: Micros) -> bool {
         while self.early < self.interval {
             self.early = 2 * self.early + EARLY_US;

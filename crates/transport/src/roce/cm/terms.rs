@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What a program and its library pass to connection management, and the attributes of the queue pair that
-//! follow from an exchange.
+//! The parameters of calls of connection management, and the attributes of the queue pair that follow from
+//! an exchange.
 
 use std::net::IpAddr;
 

@@ -226,8 +226,8 @@ impl Rc {
                 self.requester.receive(host, operation, &packet)?;
                 continue;
             }
-            if !self.responder.held.is_empty() || self.responder.must_hold(operation, &packet) {
-                if !self.responder.hold(bytes) {
+            if !self.responder.deferred.is_empty() || self.responder.must_defer(operation, &packet) {
+                if !self.responder.defer(bytes) {
                     host.dropped_packet(Dropped::Psn);
                 }
                 continue;
@@ -239,12 +239,12 @@ impl Rc {
         }
     }
 
-    /// Carries out requests that were kept, up to the next one that must wait.
+    /// Executes deferred requests, up to the next one that must wait.
     fn resume(&mut self, host: &mut impl PacketLink) -> Result<(), End> {
-        while let Some(bytes) = self.responder.held.pop_front() {
+        while let Some(bytes) = self.responder.deferred.pop_front() {
             let Ok((operation, packet)) = self.parse(&bytes) else { continue };
-            if self.responder.must_hold(operation, &packet) {
-                self.responder.held.push_front(bytes);
+            if self.responder.must_defer(operation, &packet) {
+                self.responder.deferred.push_front(bytes);
                 break;
             }
             self.responder.receive(host, operation, &packet)?;
@@ -308,7 +308,7 @@ impl Rc {
         }
         let ending = end.describe(failed);
         host.ends(ending);
-        self.responder.held.clear();
+        self.responder.deferred.clear();
         if matches!(end, End::Local) {
             self.responder.discard_reads();
         }

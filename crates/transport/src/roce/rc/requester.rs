@@ -212,7 +212,7 @@ impl Requester {
             self.reads_open += usize::from(message.is_answered);
         };
         self.sq.retire(host, qp_num);
-        self.fail_the_failing()?;
+        self.fail_unsendable()?;
         Ok(sent)
     }
 
@@ -227,7 +227,7 @@ impl Requester {
     }
 
     /// A request that cannot be sent ends the connection when all before it are complete.
-    fn fail_the_failing(&self) -> Result<(), End> {
+    fn fail_unsendable(&self) -> Result<(), End> {
         match (self.failing, self.messages.front()) {
             (Some((position, status)), Some(front)) if front.position == position => {
                 Err(End::Request(Failed { position, status }))

@@ -75,7 +75,7 @@ pub(super) struct Responder {
     message: Message,
     replies: Replies,
     /// An atomic write that waits for a flush to persistence, and the packets behind it.
-    pub held: VecDeque<Vec<u8>>,
+    pub deferred: VecDeque<Vec<u8>>,
     /// The results of the last requests that must not be carried out again, for duplicates.
     saved: VecDeque<Saved>,
     ack_due: bool,
@@ -96,7 +96,7 @@ impl Responder {
             is_silent: false,
             message: Message::None,
             replies: Replies::default(),
-            held: VecDeque::new(),
+            deferred: VecDeque::new(),
             saved: VecDeque::new(),
             ack_due: false,
             acknowledging: Acknowledging::new(mode),
@@ -254,7 +254,7 @@ impl Responder {
         self.saved.push_back(Saved { psn, msn: self.msn, original });
     }
 
-    /// What a response waited for; see [`Host::make_durable`].
+    /// The flush of a response has completed; see [`Host::make_durable`].
     pub(super) fn durable(&mut self, number: u64, durable: bool) -> Result<(), End> {
         let Some(psn) = self.replies.release(number) else { return Ok(()) };
         if durable {
@@ -313,7 +313,7 @@ fn access_of(reth: &Reth, rights: u32) -> Access {
     Access { stag: reth.rkey, addr: reth.va, len: reth.len as usize, rights }
 }
 
-/// What a program calls the operation of a packet.
+/// The name of the operation of a packet, in log messages.
 fn name_of(operation: Operation) -> &'static str {
     match operation {
         Operation::ReadRequest => "RDMA read",

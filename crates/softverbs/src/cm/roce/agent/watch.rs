@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Whether the processes of peers on this host live.
+//! Detects that the processes of peers on this host have died.
 //!
-//! When a process dies, the kernel's rdma_cm sends a DREQ for each of its connections. Here nobody does. But
-//! the slot of the process is free then, and all processes of the network namespace see that. So while there
-//! is a peer with the GUID of this device, which is that of the namespace, at an address of this host, the
-//! engine reads the claims of the slots from time to time. The inode of a claim distinguishes it from that of
-//! a later process with the same slot.
+//! When a process dies, the kernel's rdma_cm sends a DREQ for each of its connections; softverbs runs in the
+//! process and cannot. But the slot of the process is then unclaimed, which all processes of the network
+//! namespace can see. So while a peer has the GUID of this device, which is that of the namespace, and an
+//! address of this host, the engine reads the claims of the slots periodically. The inode of a claim
+//! distinguishes it from that of a later process with the same slot.
 //!
-//! A claim that is missing twice in a row has gone: between the two, what the process has sent is received,
-//! also by way of other processes. Peers on other hosts are not watched: a connection has no keepalive, so
-//! only a request that is not acknowledged shows their end.
+//! A peer is dead if two reads in a row lack its claim: between them, the last messages of the process
+//! arrive, including those that other processes forward. Peers on other hosts are not watched: a connection
+//! has no keepalive, so only a request that is not acknowledged shows their end.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ use transport::roce::cm::{CommId, LocalPeer, Route};
 /// The interval between two reads of the claims, which take some 10 us: a killed peer is reported within two.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Where the process of a peer is, and which it is.
+/// The process of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Process {
     /// In another network namespace, which has the GUID of this one: a program that has changed its own.
@@ -42,20 +42,20 @@ enum Process {
 struct Watched {
     comm_id: u32,
     process: Process,
-    /// Its claim was missing the last time.
+    /// The last read lacked its claim.
     is_missing: bool,
 }
 
 /// The peers that are watched.
 #[derive(Default)]
 pub(super) struct Watch {
-    /// When the next look is due.
+    /// When the next read is due.
     timer: Option<(Instant, Timer)>,
     peers: HashMap<CommId, Watched>,
 }
 
 impl Watch {
-    /// Compares the peers with the claims of the slots. Returns those whose claims have gone.
+    /// Compares the peers with the claims of the slots. Returns those whose processes have died.
     fn compare(
         &mut self,
         peers: &[LocalPeer],
@@ -63,7 +63,7 @@ impl Watch {
         is_here: impl Fn(&Route) -> bool,
     ) -> Vec<LocalPeer> {
         let mut watched = HashMap::new();
-        let mut gone = Vec::new();
+        let mut dead = Vec::new();
         for peer in peers {
             let claim = claims(slot_of(peer));
             let known = self.peers.remove(&peer.id).filter(|known| known.comm_id == peer.comm_id);
@@ -80,12 +80,12 @@ impl Watch {
                 Process::Claims(inode) => claim != Some(inode),
             };
             if is_missing && known.is_some_and(|known| known.is_missing) {
-                gone.push(*peer);
+                dead.push(*peer);
             }
             watched.insert(peer.id, Watched { comm_id: peer.comm_id, process, is_missing });
         }
         self.peers = watched;
-        gone
+        dead
     }
 }
 
@@ -114,8 +114,8 @@ impl Agent {
         }
     }
 
-    /// Looks whether the processes of peers on this host live, if that is due. Called by the engine.
-    pub(super) fn look_at_peers(&self) {
+    /// Checks the processes of peers on this host, if that is due. Called by the engine.
+    pub(super) fn check_peers(&self) {
         let peers: Vec<_> = {
             let mut state = lock(&self.state);
             if state.watch.timer.take_if(|(at, _)| *at <= Instant::now()).is_none() {
@@ -129,15 +129,15 @@ impl Agent {
             return;
         }
         if let Some(claims) = self.port.claims() {
-            let mut gone = {
+            let mut dead = {
                 let mut state = lock(&self.state);
                 state.watch.compare(&peers, |slot| claims.of(slot), is_here)
             };
             // The file with the claims is read piece by piece, so it may lack one. A slot that has another
             // claim was free in between.
-            gone.retain(|peer| claims.of(slot_of(peer)).is_some() || port::is_unclaimed(slot_of(peer)));
-            if !gone.is_empty() {
-                self.call(|state, now| gone.iter().for_each(|peer| state.manager.peer_died(peer, now)));
+            dead.retain(|peer| claims.of(slot_of(peer)).is_some() || port::is_unclaimed(slot_of(peer)));
+            if !dead.is_empty() {
+                self.call(|state, now| dead.iter().for_each(|peer| state.manager.peer_died(peer, now)));
             }
         }
         self.watch();
@@ -156,34 +156,34 @@ mod tests {
         LocalPeer { id: CommId(id), route: Route { local: ADDRESS, remote: ADDRESS }, comm_id }
     }
 
-    /// A watch, and what it finds when slot 7 has these claims, one look after another.
-    fn looks(peers: &[LocalPeer], claims: &[Option<u64>]) -> Vec<usize> {
+    /// The number of dead peers at each read, if slot 7 has these claims.
+    fn dead(peers: &[LocalPeer], claims: &[Option<u64>]) -> Vec<usize> {
         let mut watch = Watch::default();
-        let mut look =
+        let mut read =
             |claim: &Option<u64>| watch.compare(peers, |slot| claim.filter(|_| slot == 7), |_| true).len();
-        claims.iter().map(&mut look).collect()
+        claims.iter().map(&mut read).collect()
     }
 
     #[test]
-    fn a_claim_that_is_missing_twice_has_gone() {
+    fn a_peer_whose_claim_is_missing_twice_is_dead() {
         let peers = [peer(1, 0x0700_0001), peer(2, 0x0700_0002)];
-        assert_eq!(looks(&peers, &[Some(5), Some(5), None, Some(5), None, None]), [0, 0, 0, 0, 0, 2]);
-        assert_eq!(looks(&peers, &[None, None]), [0, 2], "the process died before the first look");
+        assert_eq!(dead(&peers, &[Some(5), Some(5), None, Some(5), None, None]), [0, 0, 0, 0, 0, 2]);
+        assert_eq!(dead(&peers, &[None, None]), [0, 2], "the process died before the first read");
     }
 
     #[test]
     fn the_claim_of_a_later_process_is_another_one() {
         let peers = [peer(1, 0x0700_0001)];
-        assert_eq!(looks(&peers, &[Some(5), Some(6), Some(6)]), [0, 0, 1]);
-        assert_eq!(looks(&peers, &[Some(5), None, Some(6)]), [0, 0, 1]);
+        assert_eq!(dead(&peers, &[Some(5), Some(6), Some(6)]), [0, 0, 1]);
+        assert_eq!(dead(&peers, &[Some(5), None, Some(6)]), [0, 0, 1]);
     }
 
     #[test]
     fn another_peer_with_the_communication_id_of_an_earlier_one_is_new() {
         let mut watch = Watch::default();
-        let mut look = |comm_id, claim| watch.compare(&[peer(1, comm_id)], |_| claim, |_| true).len();
-        assert_eq!((look(0x0700_0001, Some(5)), look(0x0700_0001, Some(6))), (0, 0));
-        assert_eq!((look(0x0700_0002, Some(6)), look(0x0700_0002, Some(6))), (0, 0));
+        let mut read = |comm_id, claim| watch.compare(&[peer(1, comm_id)], |_| claim, |_| true).len();
+        assert_eq!((read(0x0700_0001, Some(5)), read(0x0700_0001, Some(6))), (0, 0));
+        assert_eq!((read(0x0700_0002, Some(6)), read(0x0700_0002, Some(6))), (0, 0));
     }
 
     #[test]

@@ -36,7 +36,8 @@ fn a_disconnection_is_reported_at_both_sides() {
     }
 }
 
-/// What a side has produced, in order: whether it is a message. Lets time pass until an event is among it.
+/// The outputs of a side, in order: true is a message, false an event. Advances the time until there is an
+/// event.
 fn up_to_event(pair: &mut Pair, side: usize) -> Vec<bool> {
     loop {
         let outputs: Vec<_> = std::iter::from_fn(|| pair.managers[side].poll()).collect();
@@ -47,7 +48,7 @@ fn up_to_event(pair: &mut Pair, side: usize) -> Vec<bool> {
     }
 }
 
-/// The program may exit when it has the event, before a thread sends what follows.
+/// The program may exit when it has the event, before a thread sends later messages.
 #[test]
 fn the_last_message_is_sent_before_the_end_is_reported() {
     let mut pair = Pair::new();
@@ -272,7 +273,7 @@ fn a_peer_that_dies_has_ended_what_there_was() {
         let peers: Vec<_> = pair.managers[side].local_peers().collect();
         assert_eq!(peers, [], "another GUID");
         // Both managers are on one host.
-        pair.managers[side].pretend_guid(GUIDS[1 - side]);
+        pair.managers[side].set_guid(GUIDS[1 - side]);
         let peers: Vec<_> = pair.managers[side].local_peers().collect();
         let other = LocalPeer { comm_id: peers[0].comm_id + 1, ..peers[0] };
         pair.managers[side].peer_died(&other, pair.now);

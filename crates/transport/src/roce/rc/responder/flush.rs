@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The execution of FLUSH and ATOMIC WRITE (IBTA, annex A19).
 //!
-//! What was placed is visible at once, as processors keep their caches coherent, so a FLUSH to global
-//! visibility only checks its rights. One to persistence is answered when the host has made the range
-//! durable; what follows it is carried out meanwhile, except an ATOMIC WRITE, which a program uses to say
-//! that the data before it are durable. That is kept until then, and with it the packets behind it.
+//! Placed data are visible at once, since processors keep their caches coherent, so a FLUSH to global
+//! visibility only checks its rights. The response to a FLUSH to persistence is sent when the host has made
+//! the range durable. Later requests are executed in the meantime, except an ATOMIC WRITE, by which a program
+//! publishes that the data before it are durable: it is deferred, and so are all packets behind it.
 
 use super::replies::Reply;
 use super::{Responder, Stop, access_of};
 use crate::access::{FLUSH_PERSISTENT, REMOTE_WRITE};
 use crate::host::{Durable, Host};
-use crate::limits::MAX_HELD_PACKETS;
+use crate::limits::MAX_DEFERRED_PACKETS;
 use crate::roce::rc::ending::Cause;
 use crate::roce::rc::packet::flush_rights;
 use crate::roce::rc::terms::ReceiveTerms;
@@ -58,22 +58,23 @@ impl Responder {
         Ok(1)
     }
 
-    /// Whether a request must be kept ([`Self::hold`]).
-    pub(in crate::roce::rc) fn must_hold(&self, operation: Operation, packet: &Packet<'_>) -> bool {
+    /// Whether a request must be deferred ([`Self::defer`]).
+    pub(in crate::roce::rc) fn must_defer(&self, operation: Operation, packet: &Packet<'_>) -> bool {
         operation == Operation::AtomicWrite
             && packet.bth.psn == self.expected
             && self.replies.await_durability()
     }
 
-    /// Keeps a packet that must wait, or that is behind one. False: there is no room for it.
-    pub(in crate::roce::rc) fn hold(&mut self, packet: &[u8]) -> bool {
+    /// Defers a packet: an ATOMIC WRITE that must wait, or a packet behind it. False: there is no room for
+    /// it.
+    pub(in crate::roce::rc) fn defer(&mut self, packet: &[u8]) -> bool {
         let mut copy = Vec::new();
-        let has_room = self.held.len() < MAX_HELD_PACKETS
-            && self.held.try_reserve(1).is_ok()
+        let has_room = self.deferred.len() < MAX_DEFERRED_PACKETS
+            && self.deferred.try_reserve(1).is_ok()
             && copy.try_reserve_exact(packet.len()).is_ok();
         if has_room {
             copy.extend_from_slice(packet);
-            self.held.push_back(copy);
+            self.deferred.push_back(copy);
         }
         has_room
     }

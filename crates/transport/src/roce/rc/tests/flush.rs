@@ -4,7 +4,7 @@
 use super::pair::{Fate, Pair, wr};
 use crate::access::{Access, FLUSH_GLOBAL, FLUSH_PERSISTENT, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::host::Durable;
-use crate::limits::MAX_HELD_PACKETS;
+use crate::limits::MAX_DEFERRED_PACKETS;
 use crate::roce::wire::{Bth, Extension, Feth, Opcode, Operation, Packet, Psn, Reth, Selectivity};
 use crate::step::reason;
 use crate::testing::recorder::{BARE, BASE, Call, SIZE, STAG};
@@ -211,7 +211,7 @@ fn a_flush_that_fails_ends_the_connection() {
     assert!(pair.conns.iter().all(|conn| conn.is_over()));
 }
 
-/// The number of a record is stored when the record is durable, and what follows it even later.
+/// The number of a record is stored when the record is durable, and later requests after that.
 #[test]
 fn an_atomic_write_waits_for_a_flush_to_persistence() {
     let mut pair = Pair::new();
@@ -234,7 +234,7 @@ fn an_atomic_write_waits_for_a_flush_to_persistence() {
     assert_eq!(pair.bytes(1, 0x800, 8), 2u64.to_ne_bytes());
 }
 
-/// What exceeds the packets that are kept is dropped, and the peer sends it again.
+/// Packets beyond the maximum that is deferred are dropped, and the peer retransmits them.
 #[test]
 fn packets_behind_an_atomic_write_that_waits_take_a_bounded_amount_of_memory() {
     const MORE: usize = 100;
@@ -247,11 +247,11 @@ fn packets_behind_an_atomic_write_that_waits_take_a_bounded_amount_of_memory() {
     for n in 0..MORE as u32 {
         arrives_at(&mut pair, FIRST + 2 + n, Operation::WriteOnly, Extension::Reth(reth), &[2; 8]);
     }
-    assert_eq!(pair.hosts[1].link.dropped.len(), 1 + MORE - MAX_HELD_PACKETS);
+    assert_eq!(pair.hosts[1].link.dropped.len(), 1 + MORE - MAX_DEFERRED_PACKETS);
     pair.hosts[1].calls.clear();
     ends(&mut pair, 1, true);
     let placed = pair.hosts[1].calls.iter().filter(|call| matches!(call, Call::Placed(_))).count();
-    assert_eq!((stores(&pair), placed), (1, MAX_HELD_PACKETS - 1));
+    assert_eq!((stores(&pair), placed), (1, MAX_DEFERRED_PACKETS - 1));
     assert!(pair.conns[1].is_open());
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What rdma_cm puts into the messages of connection management: the port in the service id, and the header
-//! of the private data (IBTA annex A11, RDMA IP CM service).
+//! The content that rdma_cm defines for the messages of connection management: the port in the service id,
+//! and the header of the private data (IBTA annex A11, RDMA IP CM service).
 
 use super::super::bytes::{be16, put16};
 use super::super::error::Malformed;
