@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Files of the device `soft0` that programs look at before they use a RoCE device, and that only root could
-//! create: the character device, and attributes of its port in sysfs. See [`paths`] for the list. There are
-//! none if `soft0` is an iWARP device: UCX ignores those, and their GIDs have no type.
+//! Files of the device `soft0`, which programs inspect before they use a RoCE device, and which only root
+//! could create: the character device, and attributes of its port in sysfs. See [`paths`] for the list. There
+//! are none if `soft0` is an iWARP device: UCX ignores those, and their GIDs have no type.
 //!
 //! The functions that `c_library.rs` exports call [`at`] with each path of the program. Other paths fail its
 //! comparison of a prefix. An attribute is a sealed file in memory with the content that it has when it is
@@ -55,7 +55,7 @@ fn find(path: &CStr) -> Option<File> {
     (is_roce && exists()).then_some(file)
 }
 
-/// What a function of the C library returns if it fails.
+/// The value that a function of the C library returns if it fails.
 pub(crate) trait Failure {
     const FAILURE: Self;
 }

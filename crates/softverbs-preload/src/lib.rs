@@ -11,7 +11,7 @@
 //! Identifiers and event channels of rdma_cm belong to no device when they are created. In a program with
 //! this library they all belong to softverbs, which serves every address of the host.
 //!
-//! Some programs also look at files of a RoCE device before they use it. So a few functions of the C library
+//! Some programs also inspect files of a RoCE device before they use it. So a few functions of the C library
 //! are exported, too (`c_library.rs`): they handle the paths of these files, and call the real function for
 //! all others.
 //!

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! rdma_cm on a RoCE device, and processes that are killed: nobody sends a message for them, as the kernel
-//! does for the processes of its rdma_cm. Each test has a network namespace of its own.
+//! rdma_cm on a RoCE device, and processes that are killed, for which no kernel sends a message as for those
+//! of its rdma_cm. Each test runs in a separate network namespace.
 
 mod common;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The contents of the attributes: what verbs report for the port, in the form that sysfs has.
+//! The contents of the attributes: the values that verbs report for the port, in the format of sysfs.
 
 use libc::c_char;
 use softverbs::verbs::{self as soft, GidEntry};

@@ -17,7 +17,7 @@ use std::ffi::CStr;
 
 /// The path of the character device.
 pub(super) const DEVICE: &CStr = c"/dev/infiniband/soft0";
-/// What all paths of attributes begin with.
+/// The prefix of the paths of all attributes.
 pub(super) const PORT: &CStr = c"/sys/class/infiniband/soft0/ports/1/";
 
 /// A file of `soft0`.

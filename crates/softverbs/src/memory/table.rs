@@ -480,7 +480,7 @@ impl Grant {
 }
 
 /// The access with these rights to all bytes of a region or window. If it changes meanwhile, the access may
-/// be denied, or cover what the region was.
+/// be denied, or cover the previous range of the region.
 pub(crate) fn whole(stag: u32, rights: u32, by: impl Into<Accessor>) -> Result<Access, Denied> {
     let slot = TABLE.find(stag).or_else(|| WINDOWS.find(stag)).ok_or(Denied::Stag)?;
     let (addr, len) = (slot.iova.load(Ordering::Relaxed), slot.len.load(Ordering::Relaxed));

@@ -18,7 +18,7 @@ pub(crate) const HERE: [u8; 4] = [127, 0, 0, 1];
 /// The address of the peer.
 pub(crate) const PEER: [u8; 4] = [127, 0, 0, 9];
 
-/// The peer: a socket that gets what is sent to its address.
+/// The peer: a socket that receives the datagrams to its address.
 pub(crate) struct Peer(UdpSocket);
 
 impl Peer {

@@ -42,7 +42,7 @@ impl Backoff {
         self.tries
     }
 
-    /// There was no listener. Returns the time until the next try; `None`: the request is to be rejected.
+    /// There was no listener. Returns the time until the next try; `None`: reject the request.
     pub fn wait(&mut self) -> Option<Duration> {
         if self.tries == MOST_TRIES || !self.decisions.prescribed().unwrap_or(true) {
             return None;

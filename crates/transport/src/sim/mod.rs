@@ -29,7 +29,7 @@ fn a_million_schedules() {
     schedules::run::<Sim>("sim::a_million");
 }
 
-/// Whether what a schedule is to try happens at all.
+/// Each rare event of the schedules happens in some of them.
 #[test]
 fn schedules_copy_directly() {
     let mut sim = Sim::new();

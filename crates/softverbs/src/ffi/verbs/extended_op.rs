@@ -18,7 +18,7 @@ const PERSISTENT: u8 = 1 << 1;
 const RANGE: u8 = 0;
 const MR: u8 = 1;
 
-/// What such a request has besides the fields of an RDMA Write.
+/// The fields of such a request that an RDMA Write does not have.
 #[derive(Clone, Copy)]
 pub(super) enum ExtendedOp {
     AtomicWrite([u8; WORD]),

@@ -3,8 +3,8 @@
 //! reorders messages, run through seeded schedules.
 //!
 //! A host connects to the other one or to itself. The programs accept, reject, establish, disconnect and
-//! destroy at random times, or do not answer. A process is killed, which sends nothing, and its peer looks
-//! whether it lives. A peer without a connection sends messages with guessed
+//! destroy at random times, or do not answer. A process is killed without a message, and its peer checks
+//! whether it is alive. A peer without a connection sends messages with guessed
 //! communication ids, and with the right ids from another address. [`checker`] compares what each program
 //! sees with what the other one has done, and with the worst times that follow from the retries. The
 //! random numbers of a host are often communication ids that programs still have, which must not be given
@@ -30,7 +30,7 @@ fn a_seed_is_a_schedule() {
     schedules::a_seed_is_a_schedule::<Sim>();
 }
 
-/// Whether what a schedule is to try happens at all.
+/// Each rare event of the schedules happens in some of them.
 #[test]
 fn schedules_reach_every_outcome() {
     let mut sim = Sim::new(false);

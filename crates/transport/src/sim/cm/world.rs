@@ -397,7 +397,7 @@ impl Sim {
         self.held[host].lock().unwrap().retain(|held| *held != id.0);
     }
 
-    /// The process of a side is killed: nothing of it is left, and nothing is sent.
+    /// The process of a side is killed: its exchange disappears without a message.
     fn kill(&mut self, index: usize, side: usize) {
         let attempt = &mut self.attempts[index];
         let host = attempt.plan.hosts[side];

@@ -42,7 +42,7 @@ impl Posted {
         }
     }
 
-    /// What a flush is for; 0: it is none.
+    /// The rights that a flush requires; 0: the request is no flush.
     fn flush_rights(&self) -> u32 {
         if let Local::Flush { rights, .. } = self.wr.local { rights } else { 0 }
     }
@@ -84,7 +84,7 @@ pub(super) struct Model {
     pub history: Vec<Change>,
     /// Flushes to persistence under way, and when each began.
     pub flushing: Vec<(u64, Stamp)>,
-    /// What was placed until then is durable.
+    /// All data that were placed before are durable.
     pub durable_to: Stamp,
     /// Accesses that have failed here.
     pub denied: Vec<Access>,

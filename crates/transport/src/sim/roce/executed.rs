@@ -99,7 +99,7 @@ impl Checker {
         self.skip_silent(me);
     }
 
-    /// Remembers what bytes were that reads of the peer access.
+    /// Records the previous contents of bytes that reads of the peer access.
     fn records(&mut self, host: usize, access: Access, bytes: &[u8]) {
         if access.stag != memory::stag(host, PERSISTENT) {
             return;

@@ -41,7 +41,7 @@ fn a_seed_is_a_schedule() {
     schedules::a_seed_is_a_schedule::<Sim>();
 }
 
-/// Whether what a schedule is to try happens at all.
+/// Each rare event of the schedules happens in some of them.
 #[test]
 fn schedules_reach_every_status() {
     use crate::wr::status;

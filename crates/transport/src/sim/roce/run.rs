@@ -125,7 +125,7 @@ impl Sim {
         if model.destroyed {
             return;
         }
-        assert!(model.ended, "side {me} was never told the end");
+        assert!(model.ended, "side {me} has not reported the end");
         let side = &self.sides[me];
         assert_eq!(side.queues.requests().count(), 0, "side {me} keeps requests");
         assert_eq!(side.queues.taken_receives.len(), 0, "side {me} keeps a receive");

@@ -49,7 +49,8 @@ use transitions::Kind;
 /// The remedy for a program that needs another type of queue pairs.
 const REMEDY: &str = "as a RoCE device soft0 offers reliable connections (IBV_QPT_RC) that the program connects with ibv_modify_qp; \
                       use the program's option for RC, for example -c RC of perftest";
-/// What rdma_cm permits the peer of a queue pair: what the kernel does on a device with these operations.
+/// The access that rdma_cm grants to the peer of a queue pair: as the kernel does on a device with these
+/// operations.
 const CM_ACCESS: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSH_GLOBAL | FLUSH_PERSISTENT;
 /// The local ACK delay that the device reports: 4.096 us * 2^15, as a process may have to wait for a
 /// processor before it acknowledges.
