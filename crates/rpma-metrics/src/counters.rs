@@ -289,6 +289,11 @@ impl Connection {
     pub fn failed(&self) {
         *self.queue() = Queue { waiting: VecDeque::new(), is_lost: true };
     }
+
+    /// No request is outstanding, and no completion is left to poll: the queue pair was reset.
+    pub fn discarded(&self) {
+        *self.queue() = Queue::default();
+    }
 }
 
 /// CLOCK_MONOTONIC in nanoseconds.
@@ -494,6 +499,24 @@ mod tests {
         check(0, [0, 0, 0, 0, 1]);
         counters.deleted(&connection);
         check(0, [0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn requests_after_a_reset_have_latencies() {
+        let counters = Counters::new();
+        let connection = counters.connection(None, 7);
+        let post = |kind| connection.post(Some(kind), 8, true, || Ok::<_, i32>(())).unwrap();
+        let latencies = |kind: Kind| counters.snapshot(0).sums.latencies[kind as usize].0.iter().sum::<u64>();
+        post(Kind::Read);
+        connection.discarded();
+        post(Kind::Write);
+        connection.succeeded();
+        assert_eq!((latencies(Kind::Read), latencies(Kind::Write)), (0, 1));
+        connection.failed();
+        connection.discarded();
+        post(Kind::Write);
+        connection.succeeded();
+        assert_eq!((latencies(Kind::Read), latencies(Kind::Write)), (0, 2));
     }
 
     #[test]

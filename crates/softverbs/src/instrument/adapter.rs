@@ -105,6 +105,13 @@ impl Adapter {
         self.flight.ends_all();
     }
 
+    /// The send queue is empty, without a connection; no completion is left to poll.
+    pub(super) fn reset(&self) {
+        *lock(&self.done) = Done::default();
+        self.held.store(0, Ordering::Release);
+        self.flight.reset();
+    }
+
     pub(super) fn outstanding(&self) -> Outstanding {
         self.flight.outstanding()
     }

@@ -166,6 +166,11 @@ impl FaultQueue {
         !std::mem::replace(&mut lock(&self.state).is_open, true)
     }
 
+    /// All requests were dropped, and the queue pair has no connection: the next request is the first.
+    pub(super) fn reset(&self) {
+        *lock(&self.state) = State::default();
+    }
+
     /// Called without a lock: the program may have set the function that logs.
     fn log(&self, fate: Fate) {
         // librpma has logged the denied access.
@@ -331,6 +336,20 @@ mod tests {
         assert_eq!((bench.taken(), bench.faults.due()), (vec![2, 3], Due::Nothing));
         let mode = |mode| FaultQueue::of(None, mode, 1).is_some();
         assert!(mode(Strict::Adapter) && !mode(Strict::Warn) && !mode(Strict::Off));
+    }
+
+    #[test]
+    fn requests_after_a_reset_have_their_faults() {
+        let mut bench = Bench::new("wc:FATAL@n=3; send:delay=20us@n=1; wc:RETRY_EXC@n=5");
+        bench.post(1, Op::Send, true);
+        (2..=3).for_each(|id| bench.post(id, Op::Write, true));
+        assert_eq!((bench.taken(), bench.faults.deadline()), (vec![], Some(1020)));
+        bench.ring.get_mut().clear();
+        bench.faults.release_all();
+        bench.faults.reset();
+        assert_eq!((bench.faults.deadline(), bench.faults.due()), (None, Due::Nothing));
+        (4..=5).for_each(|id| bench.post(id, Op::Write, true));
+        assert_eq!((bench.taken(), bench.faults.due()), (vec![4], Due::Fail(IBV_WC_RETRY_EXC_ERR)));
     }
 
     #[test]

@@ -140,6 +140,14 @@ impl Flight {
         self.over.store(true, Ordering::Relaxed);
     }
 
+    /// The send queue is empty; requests that are posted from now on are in flight.
+    pub(super) fn reset(&self) {
+        let mut requests = lock(&self.requests);
+        requests.known.clear();
+        (requests.first, requests.flying) = (0, 0);
+        self.over.store(false, Ordering::Relaxed);
+    }
+
     /// An unsignalled request in flight, the oldest one.
     pub(super) fn unsignalled(&self) -> Option<u64> {
         if self.over.load(Ordering::Relaxed) {
@@ -326,6 +334,21 @@ mod tests {
         flight.end(2);
         post(&flight, unsignalled(6));
         assert_eq!(flight.outstanding(), Outstanding::Nothing, "the connection has ended");
+    }
+
+    #[test]
+    fn requests_after_a_reset_are_in_flight() {
+        let mut memory = Memory::new(64);
+        let flight = Flight::new(ACCESSOR, 4);
+        (1..=3).for_each(|wr_id| post(&flight, request(wr_id, Op::Send, &[memory.sge(0, 8)])));
+        flight.end(1);
+        flight.ends_all();
+        flight.reset();
+        assert_eq!((flight.uses(memory.stag), flight.outstanding()), (None, Outstanding::Nothing));
+        post(&flight, request(4, Op::Send, &[memory.sge(0, 8)]));
+        assert_eq!((flight.uses(memory.stag), flight.outstanding()), (Some(4), Outstanding::Completion));
+        memory.set(0, 1);
+        assert_eq!((flight.end(1), flight.uses(memory.stag)), (Some(4), None));
     }
 
     #[test]

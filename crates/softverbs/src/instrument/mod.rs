@@ -237,6 +237,28 @@ impl Instruments {
         }
     }
 
+    /// The queue pair enters RESET: its requests were dropped. Called with the session locked, so that no
+    /// step applies a fault of a dropped request.
+    pub(crate) fn dropped(&self) {
+        let Some(present) = self.present() else { return };
+        // Completions that the program polls until they are discarded report no changed memory.
+        self.ends();
+        if let Some(faults) = &present.faults {
+            faults.reset();
+        }
+        lock(&present.rnr).reset();
+    }
+
+    /// The completions of a queue pair in RESET were discarded, too: its send queue is empty.
+    pub(crate) fn discarded(&self) {
+        if let Some(adapter) = self.adapter() {
+            adapter.reset();
+        }
+        if let Some(metrics) = self.metrics() {
+            metrics.connection().discarded();
+        }
+    }
+
     /// The queue pair is destroyed.
     pub(crate) fn destroyed(&self) {
         self.ends();
@@ -302,5 +324,55 @@ impl PollObserver for Present {
         if let Some(adapter) = &self.adapter {
             adapter.tell();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults::plan_of;
+    use fault_queue::Due;
+    use rnr::Late;
+    use transport::wr::{Local, Op, status};
+
+    fn post(instruments: &Instruments, ring: &Ring<SendWr>) -> bool {
+        let wr = SendWr {
+            wr_id: 1,
+            op: Op::Write,
+            signaled: true,
+            fence: false,
+            solicited: false,
+            imm: [0; 4],
+            local: Local::memory(&[]).unwrap(),
+            len: 0,
+            remote_addr: 0,
+            rkey: 0,
+        };
+        instruments.post(ring, wr, false, |_| Err(())).is_ok()
+    }
+
+    #[test]
+    fn a_reset_queue_pair_has_the_instruments_of_a_new_one() {
+        let faults = Some(plan_of("wc:FATAL@n=2; wc:RETRY_EXC@n=3"));
+        let settings = Settings { strict: Strict::Adapter, faults, metrics: None };
+        let instruments = Instruments::new(Accessor { pd: 1, qp: 1 }, 2, settings);
+        let present = instruments.present().unwrap();
+        let due = || present.faults.as_ref().unwrap().due();
+        let used = Ring::new(2).unwrap();
+        assert!(post(&instruments, &used) && post(&instruments, &used) && !instruments.has_room(1));
+        lock(&present.rnr).set_limit(1);
+        assert_eq!(lock(&present.rnr).late(1, Strict::Adapter, || 0), Late::Repeated);
+        instruments.ends();
+
+        instruments.dropped();
+        assert_eq!((due(), lock(&present.rnr).deadline()), (Due::Nothing, None));
+        instruments.discarded();
+        assert!(instruments.has_room(2), "all entries are free");
+        assert_eq!(instruments.outstanding(), Outstanding::Nothing);
+
+        let ring = Ring::new(2).unwrap();
+        assert!(post(&instruments, &ring));
+        assert_eq!(due(), Due::Fail(status::RETRY_EXC_ERR), "the first request fails");
+        assert_eq!(instruments.outstanding(), Outstanding::Completion);
     }
 }

@@ -65,6 +65,11 @@ impl Rnr {
         self.until.take().is_some()
     }
 
+    /// The queue pair has no connection; the next one starts with all its retries.
+    pub(super) fn reset(&mut self) {
+        (self.limit, self.repeated, self.until) = (0, 0, None);
+    }
+
     /// No message waits for a receive.
     pub(super) fn delivered(&mut self) {
         self.repeated = 0;
@@ -138,6 +143,19 @@ mod tests {
         }
         rnr.late(1, Strict::Adapter, || 0);
         assert!(rnr.ends() && !rnr.holds() && !rnr.ends());
+    }
+
+    #[test]
+    fn the_next_connection_has_all_its_retries() {
+        let mut rnr = rnr(1);
+        assert_eq!(rnr.late(1, Strict::Adapter, || 0), Late::Repeated);
+        assert!(rnr.expires(|| RNR_TIMER_US));
+        assert_eq!(rnr.late(1, Strict::Adapter, || 0), Late::Exceeded);
+        rnr.reset();
+        rnr.set_limit(1);
+        assert_eq!(rnr.late(1, Strict::Adapter, || 0), Late::Repeated);
+        rnr.reset();
+        assert!(!rnr.holds());
     }
 
     #[test]

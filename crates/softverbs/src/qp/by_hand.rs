@@ -94,6 +94,7 @@ impl Qp {
         // No more completions are added. Other queue pairs may use the space and run, so no lock is held.
         self.send_cq.discard();
         self.recv_cq.discard();
+        self.instruments.discarded();
         Ok(())
     }
 
@@ -113,7 +114,7 @@ impl Qp {
         self.sends.free(dropped);
         while self.receives.pop().is_some() {}
         *lock(&self.peer) = None;
-        self.instruments.ends();
+        self.instruments.dropped();
         Ok(())
     }
 }

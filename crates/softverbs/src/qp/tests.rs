@@ -7,11 +7,13 @@ use transport::iwarp::wire::codes::QN_SEND;
 use transport::iwarp::wire::ddp::Header;
 use transport::iwarp::wire::rdmap::Opcode;
 
+use super::linked::Linked;
 use super::*;
 use crate::config::Strict;
 use crate::memory::{Region, deregister, register};
 use crate::progress::Outstanding::{self, Nothing, Unsignalled};
 use transport::access::LOCAL_WRITE;
+use transport::roce::rc::Rc;
 use transport::wr::{Local, Op};
 
 const PD: u32 = 78;
@@ -30,6 +32,10 @@ fn cq() -> Arc<Cq> {
 
 /// A queue pair in strict mode, with these completion queues.
 fn queue_pair(send_cq: &Arc<Cq>, recv_cq: &Arc<Cq>) -> Arc<Qp> {
+    with_mode(send_cq, recv_cq, Strict::Warn)
+}
+
+fn with_mode(send_cq: &Arc<Cq>, recv_cq: &Arc<Cq>, strict: Strict) -> Arc<Qp> {
     Qp::new(Attributes {
         num: 1,
         pd: PD,
@@ -41,7 +47,7 @@ fn queue_pair(send_cq: &Arc<Cq>, recv_cq: &Arc<Cq>) -> Arc<Qp> {
         max_send_sge: 1,
         max_recv_sge: 1,
         signal_all: false,
-        instruments: Settings { strict: Strict::Warn, faults: None, metrics: None },
+        instruments: Settings { strict, faults: None, metrics: None },
     })
     .unwrap()
 }
@@ -144,4 +150,20 @@ fn a_receive_is_outstanding_while_its_message_arrives() {
     assert_eq!(both.outstanding(), Unsignalled);
     qp.destroy();
     deregister(stag);
+}
+
+#[test]
+fn a_reset_send_queue_is_empty_for_an_adapter() {
+    let both = cq();
+    let qp = with_mode(&both, &both, Strict::Adapter);
+    let conn = Rc::new(1, 8, true, config::get().policy).unwrap();
+    lock(&qp.session).transport = Transport::Roce(Linked { conn, link: None });
+    (0..8).for_each(|_| post(&qp, false));
+    assert!(!qp.instruments.has_room(1));
+    qp.instruments.ends();
+    qp.reset().unwrap();
+    assert_eq!((qp.instruments.has_room(8), both.outstanding()), (true, Nothing));
+    post(&qp, false);
+    assert_eq!(both.outstanding(), Unsignalled, "it is in flight");
+    qp.destroy();
 }
