@@ -211,7 +211,7 @@ nonblocking_i(struct side *side)
 const struct test files[] = {
 	{.name = "roce-files", .target = nothing, .initiator = files_i, .missing = not_soft},
 	{.name = "roce-counters", .target = counters_t, .initiator = counters_i, .missing = not_soft},
-	{.name = "roce-async-nonblocking", .target = nothing, .initiator = nonblocking_i},
+	{.name = "roce-async-nonblocking", .target = nothing, .initiator = nonblocking_i, .missing = not_soft},
 	{.name = "iwarp-files", .target = nothing, .initiator = iwarp_i, .missing = not_soft},
 	{.name = "other-files", .target = nothing, .initiator = others_i},
 	{.name = NULL},
