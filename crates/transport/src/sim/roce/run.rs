@@ -229,7 +229,6 @@ impl Sim {
         let was_blocked = std::mem::take(&mut self.sides[me].blocked);
         if was_blocked {
             self.sides[me].reasons |= reason::WRITABLE;
-            self.sides[me].pace.unblock(self.now);
         }
         was_blocked
     }
@@ -247,6 +246,10 @@ impl Sim {
         };
         let why = std::mem::take(&mut self.sides[me].reasons);
         say!(self, "side {me} steps: {why:#b}");
+        // The link need not take packets: reasons may be spurious.
+        if why & reason::WRITABLE != 0 {
+            self.sides[me].pace.unblock(self.now);
+        }
         self.checker.sides[me].told |= self.checker.sides[me].open && why & reason::DISCONNECT != 0;
         if why & reason::DURABLE != 0 {
             for (number, durable) in std::mem::take(&mut self.sides[me].flushed) {
