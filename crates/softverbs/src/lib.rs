@@ -59,6 +59,9 @@ mod link;
 mod lock;
 mod logged;
 mod memory;
+#[cfg(test)]
+#[path = "../tests/common/namespace.rs"]
+mod namespace;
 mod policy;
 mod port;
 mod probes;

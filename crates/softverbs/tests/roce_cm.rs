@@ -5,28 +5,18 @@
 
 mod common;
 
-use common::cm_peer::{HERE, PEER, Peer, request};
+use common::cm_peer::{HERE, PEER, Peer, disconnected, disconnecting, ready, reply, request};
 use common::ids::{address, bind, destroy, new_id, src_port};
 use common::restart::child;
-use common::{accept, connect, next_event, param, take_request};
+use common::{accept, connect, listener, next_event, param, take_request};
 use rdma_sys::rdma_cm_event_type::*;
 use rdma_sys::*;
 use softverbs::{rdma as cm, verbs};
 use std::io::BufRead;
 use std::process::{Command, Stdio};
 use std::ptr::null_mut;
-use transport::roce::wire::cm::{
-    Answered, CmaHeader, Drep, Dreq, Mad, Message, Path, Reason, Rep, Rtu, Transport,
-};
-use transport::roce::wire::{Addresses, Bth, DEFAULT_PKEY, Extension, Opcode, Operation, Packet, Psn};
-
-/// A listener at 127.0.0.1, its channel and its port.
-fn listener() -> (*mut rdma_cm_id, *mut rdma_event_channel, u16) {
-    // SAFETY: the channel was just created.
-    let events = unsafe { cm::rdma_create_event_channel() };
-    let (id, port) = common::listen(events, c"127.0.0.1");
-    (id, events, port)
-}
+use transport::roce::wire::cm::{Answered, CmaHeader, Mad, Message, Path, Reason, Transport};
+use transport::roce::wire::{Addresses, Bth, DEFAULT_PKEY, Extension, Opcode, Operation, Packet};
 
 fn padded(data: &[u8], len: usize) -> Vec<u8> {
     let mut all = data.to_vec();
@@ -163,18 +153,9 @@ fn a_peer_that_connects_gets_the_messages_of_the_specification() {
     assert_eq!(rep.private_data[..], padded(b"reply", 196));
     let comm_id = rep.local_comm_id;
     assert_eq!(comm_id >> 24, rep.local_qpn >> 16, "the slot of the process");
-    peer.send(Message::Rtu(Rtu {
-        local_comm_id: 0x99,
-        remote_comm_id: comm_id,
-        private_data: [0; Rtu::PRIVATE_DATA_LEN],
-    }));
+    peer.send(ready(0x99, comm_id));
     assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_ESTABLISHED);
-    peer.send(Message::Dreq(Dreq {
-        local_comm_id: 0x99,
-        remote_comm_id: comm_id,
-        remote_qpn: rep.local_qpn,
-        private_data: [0; Dreq::PRIVATE_DATA_LEN],
-    }));
+    peer.send(disconnecting(0x99, comm_id, rep.local_qpn));
     let Message::Drep(drep) = peer.receive().message else { panic!("no DREP") };
     assert_eq!((drep.local_comm_id, drep.remote_comm_id), (comm_id, 0x99));
     assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_DISCONNECTED);
@@ -207,22 +188,7 @@ fn a_peer_that_accepts_gets_the_messages_of_the_specification() {
     // SAFETY: the identifier lives.
     assert_eq!(header.source_port, u16::from_be(unsafe { cm::rdma_get_src_port(client.id) }));
     assert_eq!(data, padded(b"request", 56));
-    peer.send(Message::Rep(Rep {
-        local_comm_id: 0x55,
-        remote_comm_id: req.local_comm_id,
-        local_qkey: 0,
-        local_qpn: 0x12_3456,
-        starting_psn: Psn::new(9),
-        responder_resources: 4,
-        initiator_depth: 5,
-        target_ack_delay: 15,
-        failover_accepted: 0,
-        end_to_end_flow_control: false,
-        rnr_retry_count: 7,
-        srq: false,
-        local_ca_guid: 0x1234,
-        private_data: [3; Rep::PRIVATE_DATA_LEN],
-    }));
+    peer.send(Message::Rep(reply(0x55, req.local_comm_id)));
     let answer = peer.receive();
     let Message::Rtu(rtu) = answer.message else { panic!("no RTU") };
     assert_eq!((answer.transaction, rtu.remote_comm_id), (transaction, 0x55));
@@ -231,11 +197,7 @@ fn a_peer_that_accepts_gets_the_messages_of_the_specification() {
     assert_eq!(unsafe { cm::rdma_disconnect(client.id) }, 0);
     let Message::Dreq(dreq) = peer.receive().message else { panic!("no DREQ") };
     assert_eq!((dreq.remote_comm_id, dreq.remote_qpn), (0x55, 0x12_3456));
-    peer.send(Message::Drep(Drep {
-        local_comm_id: 0x55,
-        remote_comm_id: req.local_comm_id,
-        private_data: [0; Drep::PRIVATE_DATA_LEN],
-    }));
+    peer.send(disconnected(0x55, req.local_comm_id));
     assert_eq!(next_event(client.events).0, RDMA_CM_EVENT_DISCONNECTED);
     client.destroy();
 }
@@ -254,11 +216,7 @@ fn a_message_is_acknowledged_before_the_dreq() {
         let (id, _) = take_request(events);
         let server = accept(id, 4, b"");
         let Message::Rep(rep) = peer.receive().message else { panic!("no REP") };
-        peer.send(Message::Rtu(Rtu {
-            local_comm_id: round,
-            remote_comm_id: rep.local_comm_id,
-            private_data: [0; Rtu::PRIVATE_DATA_LEN],
-        }));
+        peer.send(ready(round, rep.local_comm_id));
         assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_ESTABLISHED);
         assert_eq!(server.post_recv(1, None), 0);
         // SAFETY: the completion queue lives.
@@ -280,11 +238,7 @@ fn a_message_is_acknowledged_before_the_dreq() {
         let opcode = Packet::parse(&packet).unwrap().bth.opcode;
         assert_eq!(opcode, Opcode::Rc(Operation::Acknowledge), "round {round}");
         let Message::Dreq(dreq) = peer.receive().message else { panic!("no DREQ") };
-        peer.send(Message::Drep(Drep {
-            local_comm_id: round,
-            remote_comm_id: dreq.local_comm_id,
-            private_data: [0; Drep::PRIVATE_DATA_LEN],
-        }));
+        peer.send(disconnected(round, dreq.local_comm_id));
         assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_DISCONNECTED);
         server.destroy();
     }

@@ -1,61 +1,32 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Messages of connection management that strangers send to a RoCE device. Each test has a network namespace
-//! of its own.
+//! Forged and malformed messages of connection management, and floods of them, at a RoCE device. Each test runs
+//! in a separate network namespace.
 
 mod common;
 
-use common::cm_peer::{Peer, request};
+use common::cm_peer::{Peer, disconnected, disconnecting, ready, reply, request};
 use common::ids::{bind, destroy, new_id, src_port};
 use common::restart::child_alone;
-use common::{End, accept, connect, listen, next_event, take_request};
+use common::{End, accept, connect, has_event, listener, next_event, take_request};
 use rdma_sys::rdma_cm_event_type::*;
-use rustix::event::{PollFd, PollFlags, poll};
 use softverbs::rdma as cm;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use transport::roce::wire::cm::{
-    Answered, Drep, Dreq, GSI_QKEY, Mad, Message, Mra, Reason, Rej, Rep, Req, Rtu,
-};
+use transport::roce::wire::cm::{Answered, GSI_QKEY, Mad, Message, Mra, Reason, Rej, Rep, Req};
 use transport::roce::wire::{Bth, Deth, Extension, GSI_QP, Opcode, Operation, Psn};
 
 /// An address that is neither that of the peer nor that of the process.
-const STRANGER: [u8; 4] = [127, 0, 0, 8];
-/// Requests of a host that the program has not fetched, at most (`MAX_REQUESTS_OF_HOST`).
+const OTHER: [u8; 4] = [127, 0, 0, 8];
+/// The maximum number of requests of one host that the program has not fetched (`MAX_REQUESTS_OF_HOST`).
 const OF_HOST: i32 = 1024;
 
-fn has_event(end: &End) -> bool {
-    // SAFETY: the channel lives, and with it its descriptor.
-    let fd = unsafe { BorrowedFd::borrow_raw((*end.events).fd) };
-    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Default::default())) == Ok(1)
+fn has_event_now(end: &End) -> bool {
+    has_event(end, Duration::ZERO)
 }
 
-fn reply(local_comm_id: u32, remote_comm_id: u32) -> Message {
-    Message::Rep(Rep {
-        local_comm_id,
-        remote_comm_id,
-        local_qkey: 0,
-        local_qpn: 0x12_3457,
-        starting_psn: Psn::new(1),
-        responder_resources: 1,
-        initiator_depth: 1,
-        target_ack_delay: 15,
-        failover_accepted: 0,
-        end_to_end_flow_control: false,
-        rnr_retry_count: 7,
-        srq: false,
-        local_ca_guid: 0x1234,
-        private_data: [0; Rep::PRIVATE_DATA_LEN],
-    })
-}
-
-fn ready(local_comm_id: u32, remote_comm_id: u32) -> Message {
-    Message::Rtu(Rtu { local_comm_id, remote_comm_id, private_data: [0; Rtu::PRIVATE_DATA_LEN] })
-}
-
-fn disconnecting(local_comm_id: u32, remote_comm_id: u32, remote_qpn: u32) -> Message {
-    let private_data = [0; Dreq::PRIVATE_DATA_LEN];
-    Message::Dreq(Dreq { local_comm_id, remote_comm_id, remote_qpn, private_data })
+/// A REP of a queue pair that the peer does not have.
+fn other_reply(local_comm_id: u32, remote_comm_id: u32) -> Message {
+    Message::Rep(Rep { local_qpn: 0x12_3457, ..reply(local_comm_id, remote_comm_id) })
 }
 
 fn rejected(local_comm_id: u32, remote_comm_id: u32, reason: Reason) -> Message {
@@ -82,7 +53,7 @@ fn forged(num: u32, random: &mut fastrand::Rng) -> Message {
     let local_comm_id = random.u32(..);
     match random.u8(..8) {
         0 => ready(local_comm_id, remote_comm_id),
-        1 => Message::Drep(Drep { local_comm_id, remote_comm_id, private_data: [0; Drep::PRIVATE_DATA_LEN] }),
+        1 => disconnected(local_comm_id, remote_comm_id),
         2 | 3 => disconnecting(local_comm_id, remote_comm_id, num),
         4 => Message::Mra(Mra {
             local_comm_id,
@@ -95,7 +66,7 @@ fn forged(num: u32, random: &mut fastrand::Rng) -> Message {
             let reason = if random.bool() { Reason::TIMEOUT } else { Reason::CONSUMER };
             rejected(local_comm_id, random.u32(..2) * remote_comm_id, reason)
         }
-        6 => reply(local_comm_id, remote_comm_id),
+        6 => other_reply(local_comm_id, remote_comm_id),
         // A service without a listener.
         _ => Message::Req(request(1, local_comm_id)),
     }
@@ -106,9 +77,7 @@ fn forged_messages_cost_time_and_nothing_else() {
     if !child_alone("forged_messages_cost_time_and_nothing_else") {
         return;
     }
-    // SAFETY: the channel was just created.
-    let events = unsafe { cm::rdma_create_event_channel() };
-    let (listening, port) = listen(events, c"127.0.0.1");
+    let (listening, events, port) = listener();
     let pair = || {
         let client = connect(c"127.0.0.1", port, 4, b"");
         let server = accept(take_request(events).0, 4, b"");
@@ -140,7 +109,7 @@ fn forged_messages_cost_time_and_nothing_else() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    assert!(![&client, &server].into_iter().any(has_event), "the connection was disturbed");
+    assert!(![&client, &server].into_iter().any(has_event_now), "the connection was disturbed");
     for end in [&client, &server] {
         // SAFETY: the identifier lives.
         assert_eq!(unsafe { cm::rdma_disconnect(end.id) }, 0);
@@ -160,9 +129,7 @@ fn messages_of_another_address_change_no_connection() {
     if !child_alone("messages_of_another_address_change_no_connection") {
         return;
     }
-    // SAFETY: the channel was just created.
-    let events = unsafe { cm::rdma_create_event_channel() };
-    let (listening, port) = listen(events, c"127.0.0.1");
+    let (listening, events, port) = listener();
     let peer = Peer::new();
     peer.send(Message::Req(request(port, 0x99)));
     let server = accept(take_request(events).0, 4, b"");
@@ -170,11 +137,11 @@ fn messages_of_another_address_change_no_connection() {
     let (id, num) = (rep.local_comm_id, rep.local_qpn);
     // The ids are right, the address is not.
     let attack = || {
-        Peer::send_as(STRANGER, ready(0x99, id));
-        Peer::send_as(STRANGER, reply(0x99, id));
-        Peer::send_as(STRANGER, rejected(0x99, id, Reason::CONSUMER));
-        Peer::send_as(STRANGER, rejected(0x99, 0, Reason::TIMEOUT));
-        Peer::send_as(STRANGER, disconnecting(0x99, id, num));
+        Peer::send_as(OTHER, ready(0x99, id));
+        Peer::send_as(OTHER, other_reply(0x99, id));
+        Peer::send_as(OTHER, rejected(0x99, id, Reason::CONSUMER));
+        Peer::send_as(OTHER, rejected(0x99, 0, Reason::TIMEOUT));
+        Peer::send_as(OTHER, disconnecting(0x99, id, num));
         // The address is right, the id of the peer or the queue pair is not.
         peer.send(rejected(0x98, id, Reason::CONSUMER));
         peer.send(disconnecting(0x99, id, num ^ 2));
@@ -182,11 +149,11 @@ fn messages_of_another_address_change_no_connection() {
         while !is_drep_for(&peer.ask(&disconnecting(0x97, id, num)), 0x97) {}
     };
     attack();
-    assert!(!has_event(&server), "before the RTU");
+    assert!(!has_event_now(&server), "before the RTU");
     peer.send(ready(0x99, id));
     assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_ESTABLISHED);
     attack();
-    assert!(!has_event(&server), "after the RTU");
+    assert!(!has_event_now(&server), "after the RTU");
     while !is_drep_for(&peer.ask(&disconnecting(0x99, id, num)), 0x99) {}
     assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_DISCONNECTED);
     server.destroy();
@@ -272,9 +239,7 @@ fn nonsense_is_dropped_and_counted() {
     }
     log::set_logger(&Log).unwrap();
     log::set_max_level(log::LevelFilter::Debug);
-    // SAFETY: the channel was just created.
-    let events = unsafe { cm::rdma_create_event_channel() };
-    let (listening, port) = listen(events, c"127.0.0.1");
+    let (listening, events, port) = listener();
     let peer = Peer::new();
     let bth = Bth::new(Opcode::Ud(Operation::SendOnly), GSI_QP, Psn::new(0));
     let deth = |qkey| Extension::Deth(Deth { qkey, source_qp: GSI_QP });

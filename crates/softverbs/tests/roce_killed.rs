@@ -4,19 +4,16 @@
 
 mod common;
 
-use common::cm_peer::Peer;
+use common::cm_peer::{Peer, disconnecting, reply};
 use common::ids::destroy;
-use common::restart::{Partner, child_alone, print, role};
-use common::{End, accept, connect, listen, next_event, take_request};
+use common::restart::{Partner, child_alone, print, role, wait_to_be_killed};
+use common::{End, accept, connect, has_event, listener, next_event, take_request};
 use rdma_sys::rdma_cm_event_type::*;
-use rdma_sys::{ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state, rdma_cm_id, rdma_event_channel};
-use rustix::event::{PollFd, PollFlags, poll};
-use softverbs::{rdma as cm, verbs};
+use rdma_sys::{ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state};
+use softverbs::verbs;
 use std::mem::zeroed;
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
-use transport::roce::wire::Psn;
-use transport::roce::wire::cm::{Answered, Dreq, Message, Reason, Rep};
+use transport::roce::wire::cm::{Answered, Message, Reason};
 
 #[test]
 fn another_process_answers_the_messages_for_one_that_was_killed() {
@@ -33,58 +30,22 @@ fn another_process_answers_the_messages_for_one_that_was_killed() {
     let client = Partner::start(NAME, "client");
     let Message::Req(req) = peer.receive().message else { panic!("no REQ") };
     client.kill();
-    let rep = Rep {
-        local_comm_id: 0x55,
-        remote_comm_id: req.local_comm_id,
-        local_qkey: 0,
-        local_qpn: 0x12_3456,
-        starting_psn: Psn::new(9),
-        responder_resources: 4,
-        initiator_depth: 5,
-        target_ack_delay: 15,
-        failover_accepted: 0,
-        end_to_end_flow_control: false,
-        rnr_retry_count: 7,
-        srq: false,
-        local_ca_guid: 0x1234,
-        private_data: [3; Rep::PRIVATE_DATA_LEN],
-    };
+    let rep = reply(0x55, req.local_comm_id);
     let Message::Rej(rej) = peer.ask(&Message::Rep(rep)).message else { panic!("no REJ") };
     assert_eq!((rej.answered, rej.reason), (Answered::Rep, Reason::INVALID_COMM_ID));
     assert_eq!((rej.local_comm_id, rej.remote_comm_id), (req.local_comm_id, 0x55));
     // As if the connection had been established.
-    let dreq = Dreq {
-        local_comm_id: 0x55,
-        remote_comm_id: req.local_comm_id,
-        remote_qpn: req.local_qpn,
-        private_data: [0; Dreq::PRIVATE_DATA_LEN],
-    };
-    let Message::Drep(drep) = peer.ask(&Message::Dreq(dreq)).message else { panic!("no DREP") };
+    let dreq = disconnecting(0x55, req.local_comm_id, req.local_qpn);
+    let Message::Drep(drep) = peer.ask(&dreq).message else { panic!("no DREP") };
     assert_eq!((drep.local_comm_id, drep.remote_comm_id), (req.local_comm_id, 0x55));
     destroy(listening);
-}
-
-fn listener() -> (*mut rdma_cm_id, *mut rdma_event_channel, u16) {
-    // SAFETY: the channel was just created.
-    let events = unsafe { cm::rdma_create_event_channel() };
-    let (id, port) = listen(events, c"127.0.0.1");
-    (id, events, port)
-}
-
-fn wait_to_be_killed() -> ! {
-    loop {
-        std::thread::park();
-    }
 }
 
 /// The peer of a connection was killed: it has ended, as by a DREQ. At once, compared with the timeouts of a
 /// request that is not acknowledged.
 fn has_ended(end: &End) {
     for expected in [RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_TIMEWAIT_EXIT] {
-        // SAFETY: the channel lives, and with it its descriptor.
-        let fd = unsafe { BorrowedFd::borrow_raw((*end.events).fd) };
-        let within = Duration::from_secs(10).try_into().unwrap();
-        assert_eq!(poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&within)), Ok(1), "no event {expected}");
+        assert!(has_event(end, Duration::from_secs(10)), "no event {expected}");
         assert_eq!(next_event(end.events).0, expected);
     }
     // SAFETY: the queue pair lives, and all-zero attributes are valid.
@@ -149,11 +110,7 @@ fn connections_end_when_the_process_that_requested_them_is_killed() {
     assert_eq!((of_one.len(), of_other.len()), (2, 2));
     killed.kill();
     // Which of the two it was shows the first event.
-    let has_event = |end: &End| {
-        // SAFETY: the channel lives, and with it its descriptor.
-        let fd = unsafe { BorrowedFd::borrow_raw((*end.events).fd) };
-        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Default::default())) == Ok(1)
-    };
+    let has_event = |end: &End| has_event(end, Duration::ZERO);
     let begin = Instant::now();
     while !has_event(&of_one[0]) && !has_event(&of_other[0]) {
         assert!(begin.elapsed() < Duration::from_secs(10), "no event");

@@ -1,23 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! rdma_cm on a RoCE device, and several processes that may get a message. Each test has a network namespace
-//! of its own.
+//! rdma_cm on a RoCE device, and several processes that may get a message. Each test runs in a separate
+//! network namespace.
 
 mod common;
 
 use common::cm_peer::{Peer, request};
 use common::ids::destroy;
-use common::restart::{Partner, child_alone, print, role};
-use common::{listen, take_request};
-use rdma_sys::{rdma_cm_id, rdma_event_channel};
-use softverbs::rdma as cm;
+use common::restart::{Partner, child_alone, print, role, wait_to_be_killed};
+use common::{listener, take_request};
 use transport::roce::wire::cm::{Answered, Message};
-
-fn listener() -> (*mut rdma_cm_id, *mut rdma_event_channel, u16) {
-    // SAFETY: the channel was just created.
-    let events = unsafe { cm::rdma_create_event_channel() };
-    let (id, port) = listen(events, c"127.0.0.1");
-    (id, events, port)
-}
 
 /// The kernel gives a REQ to any process, and those of another source port to another one.
 #[test]
@@ -32,9 +23,7 @@ fn no_process_rejects_a_request_that_another_one_has() {
         let _id = take_request(events).0;
         destroy(listening);
         print(0);
-        loop {
-            std::thread::park();
-        }
+        wait_to_be_killed();
     }
     // This process gets some of the requests.
     let (listening, ..) = listener();

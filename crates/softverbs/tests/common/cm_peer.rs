@@ -6,7 +6,7 @@ use rustix::net::{AddressFamily, SocketType, bind as bind_socket, socket};
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 use transport::roce::wire::cm::{
-    CmaHeader, GSI_QKEY, Mad, Message, Path, PortSpace, Req, ServiceId, Transport,
+    CmaHeader, Drep, Dreq, GSI_QKEY, Mad, Message, Path, PortSpace, Rep, Req, Rtu, ServiceId, Transport,
 };
 use transport::roce::wire::{
     Addresses, Bth, DEFAULT_PKEY, Deth, Extension, Flow, GSI_QP, ICRC_LEN, Opcode, Operation, Packet, Psn,
@@ -150,4 +150,40 @@ pub(crate) fn request(port: u16, comm_id: u32) -> Req {
         alternate: Path::default(),
         private_data,
     }
+}
+
+/// A REP of the peer.
+pub(crate) fn reply(local_comm_id: u32, remote_comm_id: u32) -> Rep {
+    Rep {
+        local_comm_id,
+        remote_comm_id,
+        local_qkey: 0,
+        local_qpn: 0x12_3456,
+        starting_psn: Psn::new(9),
+        responder_resources: 4,
+        initiator_depth: 5,
+        target_ack_delay: 15,
+        failover_accepted: 0,
+        end_to_end_flow_control: false,
+        rnr_retry_count: 7,
+        srq: false,
+        local_ca_guid: 0x1234,
+        private_data: [3; Rep::PRIVATE_DATA_LEN],
+    }
+}
+
+/// An RTU of the peer.
+pub(crate) fn ready(local_comm_id: u32, remote_comm_id: u32) -> Message {
+    Message::Rtu(Rtu { local_comm_id, remote_comm_id, private_data: [0; Rtu::PRIVATE_DATA_LEN] })
+}
+
+/// A DREQ of the peer.
+pub(crate) fn disconnecting(local_comm_id: u32, remote_comm_id: u32, remote_qpn: u32) -> Message {
+    let private_data = [0; Dreq::PRIVATE_DATA_LEN];
+    Message::Dreq(Dreq { local_comm_id, remote_comm_id, remote_qpn, private_data })
+}
+
+/// A DREP of the peer.
+pub(crate) fn disconnected(local_comm_id: u32, remote_comm_id: u32) -> Message {
+    Message::Drep(Drep { local_comm_id, remote_comm_id, private_data: [0; Drep::PRIVATE_DATA_LEN] })
 }

@@ -4,13 +4,17 @@
 
 pub(crate) mod cm_peer;
 pub(crate) mod ids;
+pub(crate) mod namespace;
 pub(crate) mod restart;
 pub(crate) mod verbs_h;
 
 use libc::c_int;
 use rdma_sys::*;
+use rustix::event::{PollFd, PollFlags, poll};
 use softverbs::{rdma as cm, verbs};
+use std::os::fd::BorrowedFd;
 use std::ptr::{null, null_mut};
+use std::time::Duration;
 
 pub(crate) const LOCAL_WRITE: c_int = 1;
 pub(crate) const REMOTE_WRITE: c_int = 2;
@@ -227,6 +231,21 @@ pub(crate) fn listen(events: *mut rdma_event_channel, host: &std::ffi::CStr) -> 
         let port = u16::from_be((*id).route.addr.__bindgen_anon_1.src_sin.sin_port);
         (id, port)
     }
+}
+
+/// A listener at 127.0.0.1, its channel and its port.
+pub(crate) fn listener() -> (*mut rdma_cm_id, *mut rdma_event_channel, u16) {
+    // SAFETY: the channel was just created.
+    let events = unsafe { cm::rdma_create_event_channel() };
+    let (id, port) = listen(events, c"127.0.0.1");
+    (id, events, port)
+}
+
+/// Whether an event of connection management is queued, or is within this time.
+pub(crate) fn has_event(end: &End, within: Duration) -> bool {
+    // SAFETY: the channel lives, and with it its descriptor.
+    let fd = unsafe { BorrowedFd::borrow_raw((*end.events).fd) };
+    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&within.try_into().unwrap())) == Ok(1)
 }
 
 /// Resolves the address and requests a connection. Returns the end without waiting for the connection.

@@ -4,6 +4,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use super::namespace;
+
 /// Starts this test again as the child that has the device, with these variables beside. True in that child.
 pub(crate) fn child(name: &str, variables: &[(&str, &str)]) -> bool {
     if std::env::var_os("SOFTVERBS_TRANSPORT").is_some() {
@@ -22,16 +24,7 @@ pub(crate) fn child_alone(name: &str) -> bool {
     if std::env::var_os("SOFTVERBS_TRANSPORT").is_some() {
         return true;
     }
-    let begin = ["-n", "-rn"].into_iter().find(|flags| {
-        let tried = Command::new("unshare").args([flags, "ip", "link", "set", "lo", "up"]).output();
-        tried.is_ok_and(|tried| tried.status.success())
-    });
-    let Some(flags) = begin else {
-        eprintln!("skipped: no network namespace permitted (unshare -rn ip link set lo up)");
-        return false;
-    };
-    let mut command = Command::new("unshare");
-    command.args([flags, "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]);
+    let Some(mut command) = namespace::command() else { return false };
     command.arg(std::env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]);
     let status = command.env("SOFTVERBS_TRANSPORT", "roce").status().unwrap();
     assert!(status.success(), "{name} in a network namespace with the device: {status}");
@@ -89,4 +82,11 @@ impl Drop for Partner {
 /// In a [`Partner`]: prints a number.
 pub(crate) fn print(number: u32) {
     println!("@{number}");
+}
+
+/// In a [`Partner`]: waits until it is killed.
+pub(crate) fn wait_to_be_killed() -> ! {
+    loop {
+        std::thread::park();
+    }
 }

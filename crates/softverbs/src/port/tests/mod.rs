@@ -14,8 +14,9 @@ mod steering;
 mod threads;
 mod users;
 
-use std::process::Command;
 use std::time::{Duration, Instant};
+
+use crate::namespace;
 
 /// The world of the process.
 const WORLD: &str = "SOFTVERBS_TEST_WORLD";
@@ -30,21 +31,8 @@ fn this_binary(test: &str) -> Vec<String> {
 
 /// Runs a world in a new network namespace; skips it if the host does not permit that.
 fn in_namespace(world: &str) {
-    let begin = ["-n", "-rn"].into_iter().find(|flags| {
-        let tried = Command::new("unshare").args([flags, "ip", "link", "set", "lo", "up"]).output();
-        tried.is_ok_and(|tried| tried.status.success())
-    });
-    let Some(flags) = begin else {
-        eprintln!("skipped: no network namespace permitted (unshare -rn ip link set lo up)");
-        return;
-    };
-    let up = "ip link set lo up && exec \"$@\"";
-    let status = Command::new("unshare")
-        .args([flags, "sh", "-c", up, "sh"])
-        .args(this_binary("world"))
-        .env(WORLD, world)
-        .status()
-        .unwrap();
+    let Some(mut command) = namespace::command() else { return };
+    let status = command.args(this_binary("world")).env(WORLD, world).status().unwrap();
     assert!(status.success(), "{world}: {status}");
 }
 

@@ -3,9 +3,9 @@
 #![forbid(unsafe_code)]
 
 use std::net::Ipv4Addr;
-use std::process::Command;
 
 use super::*;
+use crate::namespace;
 use crate::port::Agent as _;
 use transport::roce::wire::cm::{Dreq, Message};
 
@@ -17,16 +17,7 @@ fn a_flood_does_not_grow_the_queue() {
     if std::env::var_os(ALONE).is_some() {
         return flood();
     }
-    let begin = ["-n", "-rn"].into_iter().find(|flags| {
-        let tried = Command::new("unshare").args([flags, "ip", "link", "set", "lo", "up"]).output();
-        tried.is_ok_and(|tried| tried.status.success())
-    });
-    let Some(flags) = begin else {
-        eprintln!("skipped: no network namespace permitted (unshare -rn ip link set lo up)");
-        return;
-    };
-    let mut command = Command::new("unshare");
-    command.args([flags, "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]);
+    let Some(mut command) = namespace::command() else { return };
     command.arg(std::env::current_exe().unwrap());
     command.args(["--exact", "cm::roce::agent::tests::a_flood_does_not_grow_the_queue"]);
     let output = command.env(ALONE, "1").output().unwrap();
