@@ -239,19 +239,24 @@ impl Responder {
                 let saved = saved.filter(|saved| saved.original.is_some() == operation.is_atomic());
                 if let (Some(saved), true) = (saved, self.replies.has_room(terms.reads, true)) {
                     self.acknowledge();
-                    self.replies.push(saved.reply());
+                    self.replies.push(saved.reply(true, None));
                 }
             }
             _ => self.ack_due = true,
         }
     }
 
-    /// Keeps the result of the request that was just carried out.
-    fn save(&mut self, terms: &ReceiveTerms, psn: Psn, original: Option<u64>) {
+    /// Responds to the request that was just carried out, and keeps the result for its duplicates. `pending`:
+    /// the response waits for this flush.
+    fn answer(&mut self, terms: &ReceiveTerms, psn: Psn, original: Option<u64>, pending: Option<u64>) {
+        self.acknowledge();
+        self.msn = (self.msn + 1) & 0x00ff_ffff;
+        let saved = Saved { psn, msn: self.msn, original };
         if self.saved.len() >= usize::from(terms.reads) {
             self.saved.pop_front();
         }
-        self.saved.push_back(Saved { psn, msn: self.msn, original });
+        self.saved.push_back(saved);
+        self.replies.push(saved.reply(false, pending));
     }
 
     /// The flush of a response has completed; see [`Host::make_durable`].
@@ -294,12 +299,12 @@ impl Responder {
 }
 
 impl Saved {
-    /// The response to a duplicate.
-    fn reply(self) -> Reply {
+    /// The response, `repeated` to a duplicate.
+    fn reply(self, repeated: bool, pending: Option<u64>) -> Reply {
         let Self { psn, msn, original } = self;
         match original {
-            Some(original) => Reply::Atomic { psn, msn, original, repeated: true },
-            None => Reply::done(psn, msn, true, None),
+            Some(original) => Reply::Atomic { psn, msn, original, repeated },
+            None => Reply::done(psn, msn, repeated, pending),
         }
     }
 }

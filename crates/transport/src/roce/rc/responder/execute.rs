@@ -242,10 +242,7 @@ impl Responder {
             _ => original,
         };
         let original = host.change(word, &update)?;
-        self.acknowledge();
-        self.msn = (self.msn + 1) & 0x00ff_ffff;
-        self.save(terms, psn, Some(original));
-        self.replies.push(Reply::Atomic { psn, msn: self.msn, original, repeated: false });
+        self.answer(terms, psn, Some(original), None);
         Ok(1)
     }
 }

@@ -6,7 +6,6 @@
 //! the range durable. Later requests are executed in the meantime, except an ATOMIC WRITE, by which a program
 //! publishes that the data before it are durable: it is deferred, and so are all packets behind it.
 
-use super::replies::Reply;
 use super::{Responder, Stop, access_of};
 use crate::access::{FLUSH_PERSISTENT, REMOTE_WRITE};
 use crate::host::{Durable, Host};
@@ -51,10 +50,7 @@ impl Responder {
             let durable = host.make_durable(access, number).map_err(Cause::Denied)?;
             pending = (durable == Durable::Later).then_some(number);
         }
-        self.acknowledge();
-        self.msn = (self.msn + 1) & 0x00ff_ffff;
-        self.save(terms, psn, None);
-        self.replies.push(Reply::done(psn, self.msn, false, pending));
+        self.answer(terms, psn, None, pending);
         Ok(1)
     }
 
@@ -103,10 +99,7 @@ impl Responder {
             return Err(Cause::Misaligned.into());
         }
         host.store(access, word)?;
-        self.acknowledge();
-        self.msn = (self.msn + 1) & 0x00ff_ffff;
-        self.save(terms, psn, None);
-        self.replies.push(Reply::done(psn, self.msn, false, None));
+        self.answer(terms, psn, None, None);
         Ok(1)
     }
 }
