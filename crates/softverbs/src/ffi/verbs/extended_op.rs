@@ -6,15 +6,14 @@ use rdma_sys::ibv_send_wr;
 
 use crate::ffi::send_flags::{SEND_FENCE, SEND_SIGNALED};
 use crate::sys::Errno;
-use transport::access::{FLUSH_GLOBAL, FLUSH_PERSISTENT};
+use transport::roce::wire::Feth;
 use transport::wr::{Local, Op, SendWr};
 
 /// Bytes that an atomic write stores.
 pub(super) const WORD: usize = 8;
 
-/// Flags of `enum ibv_placement_type`, and values of `enum ibv_selectivity_level`, of rdma-core 45.
-const GLOBAL: u8 = 1;
-const PERSISTENT: u8 = 1 << 1;
+/// Values of `enum ibv_selectivity_level` of rdma-core 45. The flags of its `enum ibv_placement_type` are those
+/// of the packet.
 const RANGE: u8 = 0;
 const MR: u8 = 1;
 
@@ -29,11 +28,13 @@ impl ExtendedOp {
     /// A flush, from the arguments of `ibv_wr_flush`. EINVAL: an unknown placement type or selectivity level,
     /// or more than 2^32 - 1 bytes.
     pub(super) fn flush(len: usize, placement: u8, selectivity: u8) -> Result<Self, Errno> {
-        if placement == 0 || placement & !(GLOBAL | PERSISTENT) != 0 || selectivity > MR {
+        if placement == 0
+            || placement & !(Feth::GLOBAL_VISIBILITY | Feth::PERSISTENCE) != 0
+            || selectivity > MR
+        {
             return Err(libc::EINVAL);
         }
-        let right = |flag, right| if placement & flag != 0 { right } else { 0 };
-        let rights = right(GLOBAL, FLUSH_GLOBAL) | right(PERSISTENT, FLUSH_PERSISTENT);
+        let rights = Feth::rights_of(placement);
         let whole = selectivity != RANGE;
         let len = if whole { 0 } else { u32::try_from(len).map_err(|_| libc::EINVAL)? };
         Ok(Self::Flush { len, rights, whole })

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The packet that is being built: headers, payload, padding in one buffer.
 
-use crate::access::{FLUSH_GLOBAL, FLUSH_PERSISTENT};
-use crate::roce::wire::{Bth, Extension, Feth, MAX_HEADERS, Operation, Packet};
+use crate::roce::wire::{Bth, Extension, MAX_HEADERS, Operation, Packet};
 use crate::units::Errno;
 use crate::wr::Op;
 
@@ -70,16 +69,4 @@ pub(super) fn operation_of(op: Op, is_first: bool, is_last: bool) -> Operation {
         // Windows are bound and invalidated without a packet.
         (Op::FetchAdd | Op::BindMw | Op::LocalInv, ..) => FetchAdd,
     }
-}
-
-/// The rights that a FLUSH with this placement type requires.
-pub(super) fn flush_rights(placement: u8) -> u32 {
-    let right = |bit, right| if placement & bit != 0 { right } else { 0 };
-    right(Feth::GLOBAL_VISIBILITY, FLUSH_GLOBAL) | right(Feth::PERSISTENCE, FLUSH_PERSISTENT)
-}
-
-/// The placement type of a FLUSH that requires these rights.
-pub(super) fn placement_type(rights: u32) -> u8 {
-    let bit = |right, bit| if rights & right != 0 { bit } else { 0 };
-    bit(FLUSH_GLOBAL, Feth::GLOBAL_VISIBILITY) | bit(FLUSH_PERSISTENT, Feth::PERSISTENCE)
 }

@@ -15,7 +15,7 @@ mod retry;
 use std::collections::VecDeque;
 
 use super::ending::{End, Failed};
-use super::packet::{PacketBuf, operation_of, placement_type};
+use super::packet::{PacketBuf, operation_of};
 use super::terms::{ReceiveTerms, SendTerms};
 use crate::access::{Access, Bind, Unreachable};
 use crate::host::Host;
@@ -384,7 +384,7 @@ fn flush(wr: &SendWr) -> Extension {
     };
     let selectivity = if whole { Selectivity::Region } else { Selectivity::Range };
     let reth = Reth { va: wr.remote_addr, rkey: wr.rkey, len };
-    Extension::Flush(Feth { placement: placement_type(rights), selectivity }, reth)
+    Extension::Flush(Feth { placement: Feth::placement_of(rights), selectivity }, reth)
 }
 
 fn extension_of(wr: &SendWr, operation: Operation) -> Extension {

@@ -4,6 +4,7 @@
 use super::bytes::{be24, be32, be64, put24, put32, put64};
 use super::opcode::{Opcode, Operation};
 use super::syndrome::Syndrome;
+use crate::access::{FLUSH_GLOBAL, FLUSH_PERSISTENT};
 
 /// Bytes of the longest extension headers, AtomicETH.
 pub(super) const MAX_EXTENSION_LEN: usize = AtomicEth::LEN;
@@ -291,6 +292,18 @@ impl Feth {
     pub const GLOBAL_VISIBILITY: u8 = 1;
     /// Placement: writes before it survive a power failure.
     pub const PERSISTENCE: u8 = 2;
+
+    /// The rights that a placement type requires; reserved bits require none.
+    pub fn rights_of(placement: u8) -> u32 {
+        let right = |bit, right| if placement & bit != 0 { right } else { 0 };
+        right(Self::GLOBAL_VISIBILITY, FLUSH_GLOBAL) | right(Self::PERSISTENCE, FLUSH_PERSISTENT)
+    }
+
+    /// The placement type that requires these rights.
+    pub fn placement_of(rights: u32) -> u8 {
+        let bit = |right, bit| if rights & right != 0 { bit } else { 0 };
+        bit(FLUSH_GLOBAL, Self::GLOBAL_VISIBILITY) | bit(FLUSH_PERSISTENT, Self::PERSISTENCE)
+    }
 
     const LEN: usize = 4;
     const PLACEMENT_MASK: u8 = 0x0f;

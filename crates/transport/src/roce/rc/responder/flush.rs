@@ -11,7 +11,6 @@ use crate::access::{FLUSH_PERSISTENT, REMOTE_WRITE};
 use crate::host::{Durable, Host};
 use crate::limits::MAX_DEFERRED_PACKETS;
 use crate::roce::rc::ending::Cause;
-use crate::roce::rc::packet::flush_rights;
 use crate::roce::rc::terms::ReceiveTerms;
 use crate::roce::wire::{Feth, Operation, Packet, Psn, Reth, Selectivity};
 
@@ -28,7 +27,7 @@ impl Responder {
         feth: Feth,
         reth: &Reth,
     ) -> Result<u32, Stop> {
-        let rights = flush_rights(feth.placement);
+        let rights = Feth::rights_of(feth.placement);
         if rights == 0 {
             return Err(Cause::FlushType.into());
         }
