@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Forged and malformed messages of connection management, and floods of them, at a RoCE device. Each test runs
-//! in a separate network namespace.
+//! Forged and malformed messages of connection management, and floods of them, at a RoCE device. Each test
+//! runs in a separate network namespace.
 
 mod common;
 

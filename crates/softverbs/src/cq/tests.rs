@@ -23,10 +23,7 @@ fn producer(cq: &Arc<Cq>) -> Producer {
 }
 
 fn request() -> SendWr {
-    let local = transport::wr::Local::memory(&[]).unwrap();
-    let op = transport::wr::Op::Write;
-    let (signaled, fence, solicited, imm) = (true, false, false, [0; 4]);
-    SendWr { wr_id: 1, op, signaled, fence, solicited, imm, local, len: 0, remote_addr: 0, rkey: 0 }
+    transport::testing::queues::request(1, transport::wr::Op::Write, true)
 }
 
 /// A send queue whose entries are all in use by requests that the connection has taken.

@@ -197,23 +197,8 @@ mod tests {
     use crate::faults::plan_of;
     use rdma_sys::ibv_wc_status::{IBV_WC_FATAL_ERR, IBV_WC_RETRY_EXC_ERR};
     use std::cell::RefCell;
-    use transport::wr::Local;
+    use transport::testing::queues::request;
     use transport::wr::status::REM_ACCESS_ERR;
-
-    fn request(wr_id: u64, op: Op, signaled: bool) -> SendWr {
-        SendWr {
-            wr_id,
-            op,
-            signaled,
-            fence: false,
-            solicited: false,
-            imm: [0; 4],
-            local: Local::memory(&[]).unwrap(),
-            len: 0,
-            remote_addr: 0,
-            rkey: 0,
-        }
-    }
 
     /// A fault queue, and the ring behind it.
     struct Bench {

@@ -185,6 +185,7 @@ mod tests {
     use crate::memory::{Region, deregister, register};
     use std::cell::UnsafeCell;
     use transport::access::LOCAL_WRITE;
+    use transport::testing::queues;
     use transport::wr::{Local, Sge};
 
     /// Registered memory that changes.
@@ -222,16 +223,9 @@ mod tests {
 
     fn request(wr_id: u64, op: Op, entries: &[Sge]) -> SendWr {
         SendWr {
-            wr_id,
-            op,
-            signaled: true,
-            fence: false,
-            solicited: false,
-            imm: [0; 4],
             local: Local::memory(entries).unwrap(),
             len: entries.iter().map(|entry| entry.len).sum(),
-            remote_addr: 0,
-            rkey: 0,
+            ..queues::request(wr_id, op, true)
         }
     }
 

@@ -333,21 +333,11 @@ mod tests {
     use crate::faults::plan_of;
     use fault_queue::Due;
     use rnr::Late;
-    use transport::wr::{Local, Op, status};
+    use transport::testing::queues::request;
+    use transport::wr::{Op, status};
 
     fn post(instruments: &Instruments, ring: &Ring<SendWr>) -> bool {
-        let wr = SendWr {
-            wr_id: 1,
-            op: Op::Write,
-            signaled: true,
-            fence: false,
-            solicited: false,
-            imm: [0; 4],
-            local: Local::memory(&[]).unwrap(),
-            len: 0,
-            remote_addr: 0,
-            rkey: 0,
-        };
+        let wr = request(1, Op::Write, true);
         instruments.post(ring, wr, false, |_| Err(())).is_ok()
     }
 

@@ -14,7 +14,8 @@ use crate::memory::{Region, deregister, register};
 use crate::progress::Outstanding::{self, Nothing, Unsignalled};
 use transport::access::LOCAL_WRITE;
 use transport::roce::rc::Rc;
-use transport::wr::{Local, Op};
+use transport::testing::queues::request;
+use transport::wr::Op;
 
 const PD: u32 = 78;
 
@@ -75,18 +76,7 @@ fn connect(qp: &Qp, early: Vec<u8>) -> TcpStream {
 }
 
 fn post(qp: &Qp, signaled: bool) {
-    let wr = SendWr {
-        wr_id: 1,
-        op: Op::Read,
-        signaled,
-        fence: false,
-        solicited: false,
-        imm: [0; 4],
-        local: Local::memory(&[]).unwrap(),
-        len: 0,
-        remote_addr: 0,
-        rkey: 0,
-    };
+    let wr = request(1, Op::Read, signaled);
     assert!(qp.push(wr, false).is_ok());
 }
 

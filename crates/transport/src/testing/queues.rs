@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::wr::{Completion, RecvWr, SendWr, opcode, status};
+use crate::wr::{Completion, Local, Op, RecvWr, SendWr, opcode, status};
 
 /// One of the two queues of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,5 +168,21 @@ impl Queues {
     /// The connection has ended.
     pub fn end(&mut self) {
         assert!(!std::mem::replace(&mut self.ended, true), "a connection ends once");
+    }
+}
+
+/// A request without memory.
+pub fn request(wr_id: u64, op: Op, signaled: bool) -> SendWr {
+    SendWr {
+        wr_id,
+        op,
+        signaled,
+        fence: false,
+        solicited: false,
+        imm: [0; 4],
+        local: Local::Memory { addr: 0, lkey: 0 },
+        len: 0,
+        remote_addr: 0,
+        rkey: 0,
     }
 }

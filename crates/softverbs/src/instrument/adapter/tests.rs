@@ -1,23 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 use super::*;
-use transport::wr::{Local, Op};
+use transport::testing::queues;
+use transport::wr::Op;
 
 const ACCESSOR: Accessor = Accessor { pd: 1, qp: 1 };
 
 fn request() -> SendWr {
-    SendWr {
-        wr_id: 1,
-        op: Op::Send,
-        signaled: false,
-        fence: false,
-        solicited: false,
-        imm: [0; 4],
-        local: Local::memory(&[]).unwrap(),
-        len: 0,
-        remote_addr: 0,
-        rkey: 0,
-    }
+    queues::request(1, Op::Send, false)
 }
 
 /// Posts this many requests, as far as there is room.
