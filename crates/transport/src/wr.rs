@@ -13,6 +13,9 @@ use crate::units::Errno;
 /// Bytes of inline data that are stored in the work request itself; librpma needs 8.
 pub const SHORT_INLINE: usize = 32;
 
+/// Bytes of the word of an atomic operation or an atomic write, and its alignment.
+pub const WORD: usize = 8;
+
 /// Status of a completion: names and values of `enum ibv_wc_status`.
 #[expect(missing_docs, reason = "the values are those of verbs.h")]
 pub mod status {

@@ -6,10 +6,7 @@ use std::ptr::addr_of;
 
 use crate::ffi::send_flags::{SEND_FENCE, SEND_SIGNALED, SEND_SOLICITED};
 use crate::sys::Errno;
-use transport::wr::{Local, Op, SendWr};
-
-/// Bytes of the remote word, and of the local memory for its previous value.
-const WORD: u32 = 8;
+use transport::wr::{Local, Op, SendWr, WORD};
 
 /// Reads a work request with IBV_WR_ATOMIC_CMP_AND_SWP or IBV_WR_ATOMIC_FETCH_AND_ADD. EINVAL: the request
 /// does not have exactly one scatter/gather entry of exactly 8 bytes, or the queue pair permits no entry.
@@ -49,7 +46,7 @@ pub(crate) unsafe fn read_atomic_wr(
     // SAFETY: ibv_post_send(3) requires that `sg_list` points to `num_sge` entries, which is one (checked
     // above).
     let sge = unsafe { list.read() };
-    if sge.length != WORD {
+    if sge.length as usize != WORD {
         return Err(libc::EINVAL);
     }
     Ok(SendWr {
@@ -65,7 +62,7 @@ pub(crate) unsafe fn read_atomic_wr(
             compare_add: atomic.compare_add,
             swap: atomic.swap,
         },
-        len: WORD,
+        len: WORD as u32,
         remote_addr: atomic.remote_addr,
         rkey: atomic.rkey,
     })

@@ -7,10 +7,7 @@ use rdma_sys::ibv_send_wr;
 use crate::ffi::send_flags::{SEND_FENCE, SEND_SIGNALED};
 use crate::sys::Errno;
 use transport::roce::wire::Feth;
-use transport::wr::{Local, Op, SendWr};
-
-/// Bytes that an atomic write stores.
-pub(super) const WORD: usize = 8;
+use transport::wr::{Local, Op, SendWr, WORD};
 
 /// Values of `enum ibv_selectivity_level` of rdma-core 45. The flags of its `enum ibv_placement_type` are those
 /// of the packet.

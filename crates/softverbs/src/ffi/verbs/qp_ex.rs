@@ -15,13 +15,14 @@ use rdma_sys::{
 };
 use std::ptr::{addr_of, null_mut};
 
-use super::extended_op::{ExtendedOp, WORD};
+use super::extended_op::ExtendedOp;
 use super::qp_object::{QpEx, QpObject};
 use super::wr_builder::{Builder, Built, Requests};
 use crate::ffi::send_flags::SEND_INLINE;
 use crate::ffi::work_request::read_send_wr;
 use crate::sys::Errno;
 use arrayvec::ArrayVec;
+use transport::wr::WORD;
 
 /// Defines the function of each send operation, and [`fill_operations`], which stores those that a queue pair
 /// is created with in its structure. A row has the flag of the operation, the field of its function, its

@@ -9,10 +9,7 @@ use crate::iwarp::conn::ending::{Cause, End, read_denied};
 use crate::iwarp::conn::send::{Answer, SendHalf};
 use crate::iwarp::link::StreamLink;
 use crate::sq::Progress;
-use crate::wr::status;
-
-/// Bytes of the word that an atomic operation changes.
-const WORD: usize = 8;
+use crate::wr::{WORD, status};
 
 impl Messages {
     /// Carries out a request of the peer at once, after all earlier placements, and queues the response. An

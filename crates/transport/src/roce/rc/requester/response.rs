@@ -10,10 +10,7 @@ use crate::roce::link::{Dropped, PacketLink};
 use crate::roce::rc::place;
 use crate::roce::wire::{Aeth, Extension, Nak, Operation, Packet, Psn, Syndrome, rnr_delay_us};
 use crate::sq::Progress;
-use crate::wr::{Op, status};
-
-/// Bytes that an atomic operation returns.
-const WORD: usize = 8;
+use crate::wr::{Op, WORD, status};
 
 impl Requester {
     /// Takes a response. One that belongs to no request that was sent is dropped: it is late, or forged.

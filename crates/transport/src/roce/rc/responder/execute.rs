@@ -11,10 +11,7 @@ use crate::roce::rc::place;
 use crate::roce::rc::terms::ReceiveTerms;
 use crate::roce::wire::{AtomicEth, Extension, Operation, Packet, Psn, Reth};
 use crate::rq::Current;
-use crate::wr::{Completion, Extra, opcode, status};
-
-/// Bytes of the word of an atomic operation.
-const WORD: usize = 8;
+use crate::wr::{Completion, Extra, WORD, opcode, status};
 
 impl Responder {
     /// Carries out the expected packet; gives the PSNs that it takes.

@@ -13,9 +13,7 @@ use crate::limits::MAX_DEFERRED_PACKETS;
 use crate::roce::rc::ending::Cause;
 use crate::roce::rc::terms::ReceiveTerms;
 use crate::roce::wire::{Feth, Operation, Packet, Psn, Reth, Selectivity};
-
-/// Bytes that an ATOMIC WRITE stores, and their alignment.
-const WORD: usize = 8;
+use crate::wr::WORD;
 
 impl Responder {
     /// Carries out a FLUSH; gives the PSNs that it takes.
