@@ -41,6 +41,7 @@ extern crate lock_order as std;
 
 mod cancel;
 mod channel;
+mod clock;
 mod cm;
 pub mod config;
 mod cq;

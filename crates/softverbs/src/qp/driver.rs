@@ -7,7 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::linked::{Linked, QpLink, Transport};
-use super::{AsyncEvent, Qp, State, now};
+use super::{AsyncEvent, Qp, State};
+use crate::clock::now;
 use crate::cq::Cq;
 use crate::instrument::{Exposed, Instrumented, Queue, Stepping};
 use crate::link::{Link, Packets};

@@ -16,14 +16,13 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use once_cell::race::OnceBox;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::Instant;
 
+use crate::clock::now;
 use crate::cq::{Cq, Producer};
 use crate::instrument::{Instruments, Settings};
 use crate::link::{Arrived, Link, Rings};
@@ -53,7 +52,6 @@ use transport::iwarp::wire::stream;
 use transport::roce::cm;
 use transport::roce::rc::RNR_UNLIMITED;
 use transport::step::reason;
-use transport::units::Micros;
 use transport::wr::{RecvWr, SendWr};
 
 const _: () = assert!(reason::ALL & !REASONS == 0);
@@ -162,12 +160,6 @@ pub(crate) struct Qp {
     held: Mutex<Option<Arc<dyn ConnObserver>>>,
     /// Reported by ibv_query_qp(3); has no effect.
     ack_timeout: AtomicU8,
-}
-
-/// The time since the first call.
-pub(crate) fn now() -> Micros {
-    static START: OnceBox<Instant> = OnceBox::new();
-    START.get_or_init(|| Box::new(Instant::now())).elapsed().as_micros() as Micros
 }
 
 impl Qp {

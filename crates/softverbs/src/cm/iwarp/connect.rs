@@ -16,13 +16,14 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use super::offers::Offered;
+use crate::clock::now;
 use crate::cm::addr;
 use crate::cm::event::{self, Event};
 use crate::cm::id::{Connecting, Id};
 use crate::progress::engine::Engine;
 use crate::progress::source::Source;
 use crate::progress::timers::Timer;
-use crate::qp::{ConnObserver, Qp, Stream, now};
+use crate::qp::{ConnObserver, Qp, Stream};
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
 use crate::{config, lock};

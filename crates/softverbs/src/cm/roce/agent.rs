@@ -16,7 +16,7 @@ mod watch;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use log::Level;
 use rdma_sys::rdma_cm_event_type::{
@@ -34,6 +34,7 @@ use transport::units::Micros;
 use request::Unfetched;
 use watch::Watch;
 
+use crate::clock;
 use crate::cm::event::Event;
 use crate::cm::id::Id;
 use crate::guid::guid;
@@ -63,7 +64,6 @@ pub(super) struct Agent {
     this: Weak<Self>,
     pub port: Arc<Port>,
     engine: Arc<Engine>,
-    start: Instant,
     state: Mutex<State>,
     delivery: Mutex<()>,
     /// Exchanges whose queue pairs have received a packet, until the engine passes that on.
@@ -106,7 +106,6 @@ impl Agent {
             this: this.clone(),
             port,
             engine,
-            start: Instant::now(),
             state: Mutex::new(state),
             delivery: Mutex::default(),
             with_data: Mutex::default(),
@@ -125,7 +124,7 @@ impl Agent {
     /// Changes the state. What follows is carried out by [`Agent::deliver`].
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut State, Micros) -> T) -> T {
         let mut state = lock(&self.state);
-        let now = Micros::try_from(self.start.elapsed().as_micros()).unwrap_or(Micros::MAX);
+        let now = clock::now();
         let result = change(&mut state, now);
         while let Some(output) = state.manager.poll() {
             state.outputs.push_back(output);

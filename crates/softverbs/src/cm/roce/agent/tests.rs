@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::net::Ipv4Addr;
+use std::time::Instant;
 
 use super::*;
 use crate::namespace;
