@@ -5,7 +5,7 @@
 //!
 //! The functions that `c_library.rs` exports call [`at`] with each path of the program. Other paths fail its
 //! comparison of a prefix. An attribute is a sealed file in memory with the content that it has when it is
-//! opened, so, other than in sysfs, a counter that is read again from an open file has not changed. An empty
+//! opened: a program must open it again to see a new value of a counter, unlike in sysfs. An empty
 //! entry of the GID table can be opened, but reading it fails with EINVAL, as in sysfs.
 
 mod attributes;

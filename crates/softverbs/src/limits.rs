@@ -60,8 +60,8 @@ pub(crate) const MAX_WAITING_PACKETS: usize = 2048;
 /// Bytes of datagrams that may wait at the loopback port of a slot, where any process of the host can send
 /// them; the kernel doubles it for its own needs.
 pub(crate) const SLOT_BUFFER_LEN: i32 = 1 << 20;
-/// Reads of /proc/net/udp within 20 ms for slots that were not in it (`port/owners.rs`): a stranger who holds
-/// many slots can cause as many.
+/// Reads of /proc/net/udp within 20 ms for slots that were not in it (`port/owners.rs`): another user whose
+/// processes claim many slots could cause one read for each.
 pub(crate) const OWNER_READS: u32 = 16;
 /// Ended connections of a completion queue whose reasons are kept. There is more than one only with a shared
 /// receive queue.

@@ -234,7 +234,7 @@ impl<H: Held> Phase<H> {
         }
     }
 
-    /// Whether a connection is established that has not ended.
+    /// Whether the connection is established, and has not ended.
     pub fn is_connected(&self) -> bool {
         matches!(self, Self::Connected)
     }

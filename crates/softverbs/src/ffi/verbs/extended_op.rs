@@ -9,8 +9,8 @@ use crate::sys::Errno;
 use transport::roce::wire::Feth;
 use transport::wr::{Local, Op, SendWr, WORD};
 
-/// Values of `enum ibv_selectivity_level` of rdma-core 45. The flags of its `enum ibv_placement_type` are those
-/// of the packet.
+/// Values of `enum ibv_selectivity_level` of rdma-core 45. The flags of its `enum ibv_placement_type` are
+/// those of the packet.
 const RANGE: u8 = 0;
 const MR: u8 = 1;
 

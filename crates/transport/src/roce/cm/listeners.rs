@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Listeners, and their pending requests: those that were reported and that the program has not fetched. A
-//! request that its peer withdraws remains pending, since its event does.
+//! Listeners, and their pending requests: requests whose event the program has not fetched. A request that
+//! its peer withdraws remains pending, since its event does.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};

@@ -167,7 +167,7 @@ impl Manager {
         self.update(id, Exchange::received_data);
     }
 
-    /// The peers with the GUID of this side whose connection, or attempt, has not ended.
+    /// The peers that have the GUID of this side. Peers whose attempt or connection has ended are left out.
     pub fn local_peers(&self) -> impl Iterator<Item = LocalPeer> + '_ {
         let exchanges = self.exchanges.values();
         let local = exchanges.filter(|exchange| exchange.peer.ca_guid == self.settings.ca_guid);

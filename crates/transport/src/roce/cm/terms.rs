@@ -115,8 +115,8 @@ impl Default for Timing {
     }
 }
 
-/// The numbers of pending requests: those that were reported and that the program has not fetched. A REQ
-/// beyond them is dropped without an answer; the peer repeats it.
+/// The maximum numbers of pending requests: requests whose event the program has not fetched. A REQ above a
+/// limit is dropped without an answer; the peer repeats it.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Of the process.

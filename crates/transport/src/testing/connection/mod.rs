@@ -2,11 +2,11 @@
 //! The harness of the fuzz target `connection`: the handshake, the connection and a table of memory regions
 //! together, without a socket.
 //!
-//! An input says what the peer sends in its frame of the handshake ([`handshake`]), then what a program, its
-//! peer, the network and the clock do, one after the other. The world in which they do it ([`world`]) asserts
-//! what must hold whatever that is: requests and receives complete once and in order, no byte changes that
-//! nobody may change, what is sent is well-formed, and a connection that ends reports its end and completes
-//! everything.
+//! An input contains the frame of the peer in the handshake ([`handshake`]), then the actions of a program,
+//! its peer, the network and the clock in sequence. [`world`] asserts the invariants, which hold for every
+//! input: requests and receives complete once and in order; no byte changes except by a permitted access; the
+//! bytes sent are well-formed; and a connection that ends reports its end and completes all requests and
+//! receives.
 
 mod handshake;
 pub(super) mod input;
