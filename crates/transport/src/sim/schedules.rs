@@ -3,9 +3,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const THREADS: u64 = 2;
+/// How often a long run reports its progress.
+const REPORT: Duration = Duration::from_secs(60);
 
 /// A simulation.
 pub(super) trait Simulation {
@@ -21,12 +23,17 @@ fn number(name: &str) -> Option<u64> {
         .map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: not a number")))
 }
 
-/// Runs every THREADS-th seed below `schedules`, until one fails on any thread.
+/// Runs every THREADS-th seed below `schedules`, until one fails on any thread. The first thread reports progress.
 fn run_seeds<S: Simulation>(test: &str, first: u64, schedules: u64, failed: &AtomicBool) {
     let mut sim = S::new(false);
+    let mut reported = Instant::now();
     for seed in (first..schedules).step_by(THREADS as usize) {
         if failed.load(Ordering::Relaxed) {
             return;
+        }
+        if first == 0 && reported.elapsed() >= REPORT {
+            println!("{test}: {seed} of {schedules} schedules");
+            reported = Instant::now();
         }
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| sim.run(seed))) {
             failed.store(true, Ordering::Relaxed);
