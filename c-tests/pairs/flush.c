@@ -14,6 +14,10 @@
 #define SIZE 65536
 #define TMPFS 0x01021994
 
+/* How the completions of a flush and of an atomic write are called; RPMA_NATIVE changes both. */
+static enum ibv_wc_opcode flushed = IBV_WC_RDMA_READ;
+static enum ibv_wc_opcode stored = IBV_WC_RDMA_WRITE;
+
 /* An unlinked file in the directory of this program, which is on a disk more often than /tmp is. */
 static char *
 map_new_file(void)
@@ -112,7 +116,7 @@ persistent_initiator(struct side *side)
 		OK(rpma_write(link.conn, link.remote, 0, local.mr, 0, SIZE, RPMA_F_COMPLETION_ON_ERROR, NULL));
 		OK(rpma_flush(link.conn, link.remote, 0, SIZE, RPMA_FLUSH_TYPE_PERSISTENT,
 			RPMA_F_COMPLETION_ALWAYS, (void *)5));
-		expect_wc(link.cq, 5, IBV_WC_RDMA_READ);
+		expect_wc(link.cq, 5, flushed);
 		say(side, 'f');
 		hear(side, 'f');
 	}
@@ -157,7 +161,7 @@ anonymous_initiator(struct side *side)
 		OK(rpma_flush(link.conn, link.remote, i, SIZE / 2,
 			i % 2 == 0 ? RPMA_FLUSH_TYPE_PERSISTENT : RPMA_FLUSH_TYPE_VISIBILITY,
 			RPMA_F_COMPLETION_ALWAYS, (void *)5));
-		expect_wc(link.cq, 5, IBV_WC_RDMA_READ);
+		expect_wc(link.cq, 5, flushed);
 		say(side, 'f');
 		hear(side, 'f');
 	}
@@ -167,7 +171,7 @@ anonymous_initiator(struct side *side)
 			RPMA_F_COMPLETION_ON_ERROR, (void *)6));
 	OK(rpma_flush(link.conn, link.remote, 0, 8, RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ALWAYS,
 		(void *)7));
-	expect_wc(link.cq, 7, IBV_WC_RDMA_READ);
+	expect_wc(link.cq, 7, flushed);
 	expect_no_wc(link.cq);
 	end_link(&link);
 	close_with_region(&node, &local);
@@ -207,7 +211,7 @@ refused_initiator(struct side *side)
 	/* and the connection still works */
 	OK(rpma_flush(link.conn, link.remote, 0, 8, RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ALWAYS,
 		(void *)5));
-	expect_wc(link.cq, 5, IBV_WC_RDMA_READ);
+	expect_wc(link.cq, 5, flushed);
 	end_link(&link);
 	close_node(&node);
 }
@@ -266,7 +270,7 @@ atomic_values(struct side *side, struct link *link, struct region *src)
 			OK(rpma_write_atomic(link->conn, link->remote, 1024, src->mr, 3,
 				RPMA_F_COMPLETION_ALWAYS, (void *)6));
 		}
-		expect_wc(link->cq, 6, IBV_WC_RDMA_WRITE);
+		expect_wc(link->cq, 6, src == NULL ? stored : IBV_WC_RDMA_WRITE);
 	}
 }
 
@@ -299,11 +303,86 @@ write_atomic_initiator(struct side *side)
 	atomic_initiator(side, true);
 }
 
+/* This process uses native operations where the transport has them. */
+static void
+natively(const char *transport)
+{
+	setenv("SOFTVERBS_TRANSPORT", transport, 1);
+	setenv("RPMA_NATIVE", "flush,atomic-write", 1);
+	if (strcmp(transport, "roce") == 0) {
+		/* IBV_WC_FLUSH and IBV_WC_ATOMIC_WRITE, which the headers of rdma-core 44 do not define */
+		flushed = (enum ibv_wc_opcode)8;
+		stored = (enum ibv_wc_opcode)9;
+	}
+}
+
+/* Both sides of a test with native operations, and with the same target without RPMA_NATIVE: it needs no setting. */
+#define NATIVE(name, transport, the_target, the_initiator) \
+	static void name##_target(struct side *side) \
+	{ \
+		setenv("SOFTVERBS_TRANSPORT", transport, 1); \
+		the_target(side); \
+	} \
+	static void name##_initiator(struct side *side) \
+	{ \
+		natively(transport); \
+		the_initiator(side); \
+	}
+
+NATIVE(native_persistent, "roce", persistent_target, persistent_initiator)
+NATIVE(native_anonymous, "roce", anonymous_target, anonymous_initiator)
+NATIVE(native_refused, "roce", refused_target, refused_initiator)
+NATIVE(native_atomic_write, "roce", atomic_target, atomic_write_initiator)
+NATIVE(iwarp_anonymous, "iwarp", anonymous_target, anonymous_initiator)
+NATIVE(iwarp_atomic_write, "iwarp", atomic_target, atomic_write_initiator)
+
+/* A region that is gone refuses a native flush, as it refuses a read. */
+static void
+gone_target(struct side *side)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+
+	accept_with_region(&node, &link, &region, side, SIZE, USAGE_ALL, NULL);
+	region_free(&region);
+	say(side, 'g');
+	await_end(&link);
+	close_node(&node);
+}
+
+static void
+gone_initiator(struct side *side)
+{
+	struct node node;
+	struct link link;
+	struct ibv_wc wc;
+
+	open_initiator(&node, side);
+	connect_link(&node, &link, NULL, NULL);
+	hear(side, 'g');
+	OK(rpma_flush(link.conn, link.remote, 0, SIZE, RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ON_ERROR, (void *)8));
+	next_wc(link.cq, &wc);
+	EXPECT(wc.wr_id == 8 && wc.status == IBV_WC_REM_ACCESS_ERR, "status %d", wc.status);
+	end_broken(&link);
+	delete_link(&link);
+	close_node(&node);
+}
+
+NATIVE(native_gone, "roce", gone_target, gone_initiator)
+
 const struct test flush_tests[] = {
 	{"flush-persistent-file-is-synced", persistent_target, persistent_initiator},
 	{"flush-both-types-plain-memory", anonymous_target, anonymous_initiator},
 	{"flush-refused", refused_target, refused_initiator},
 	{"atomic-write", atomic_target, atomic_write_initiator},
 	{"write-atomic", atomic_target, write_atomic_initiator},
+	{"native-flush-persistent", native_persistent_target, native_persistent_initiator, .missing = not_soft},
+	{"native-flush-both-types", native_anonymous_target, native_anonymous_initiator, .missing = not_soft},
+	{"native-flush-refused", native_refused_target, native_refused_initiator, .missing = not_soft},
+	{"native-flush-of-nothing", native_gone_target, native_gone_initiator, .missing = not_soft},
+	{"native-atomic-write", native_atomic_write_target, native_atomic_write_initiator, .missing = not_soft},
+	{"native-flush-iwarp", iwarp_anonymous_target, iwarp_anonymous_initiator, .missing = not_soft},
+	{"native-atomic-write-iwarp", iwarp_atomic_write_target, iwarp_atomic_write_initiator, .missing = not_soft},
 	{.name = NULL},
 };

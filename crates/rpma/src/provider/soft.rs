@@ -68,11 +68,11 @@ mod calls {
     control_path!(c_functions functions);
 }
 
-/// The calls of the list by name: softverbs' own, except two.
+/// The calls of the list by name: softverbs' own, except one.
 mod functions {
     use std::ffi::{c_int, c_uint};
 
-    use rdma_sys::{ibv_context, ibv_pd, ibv_qp, ibv_qp_ex, ibv_sge};
+    use rdma_sys::{ibv_context, ibv_pd, ibv_sge};
     pub(super) use softverbs::rdma::*;
     pub(super) use softverbs::verbs::*;
 
@@ -87,11 +87,6 @@ mod functions {
     ) -> c_int {
         // SAFETY: the caller guarantees a live `pd` and `num_sge` ranges at `sg_list`.
         unsafe { softverbs::verbs::ibv_advise_mr(pd, advice, flags, sg_list, num_sge) }
-    }
-
-    /// Returns NULL: librpma uses no extended queue pair of softverbs.
-    pub(super) unsafe fn ibv_qp_to_qp_ex(_: *mut ibv_qp) -> *mut ibv_qp_ex {
-        std::ptr::null_mut()
     }
 }
 
