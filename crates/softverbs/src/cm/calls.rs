@@ -15,10 +15,10 @@ use std::time::Duration;
 use super::addr;
 use super::id::{Channel, Id, Protocol};
 use super::protocol::{Attempt, Params, Request};
-use super::{iwarp, roce};
-use crate::config;
+use super::{injected, iwarp, roce};
 use crate::qp::{ConnObserver, Qp};
 use crate::sys::Errno;
+use crate::{config, instrument};
 use transport::cm::{Disconnect, EventKind, Phase};
 use transport::roce::cm::Terms;
 use transport::roce::wire::cm::PortSpace;
@@ -145,6 +145,9 @@ impl Id {
             state.phase.connect()?;
             (dst, state.timeout, state.options)
         };
+        if let Some(failed) = instrument::failed_connect(&dst) {
+            return injected::start(self, failed).inspect_err(|_| self.state().phase.not_started());
+        }
         if let Some(qp) = &qp {
             qp.set_ack_timeout(options.ack_timeout);
         }

@@ -10,6 +10,7 @@ pub(crate) mod addr;
 pub(crate) mod calls;
 pub(crate) mod event;
 pub(crate) mod id;
+mod injected;
 mod iwarp;
 mod limited_log;
 pub(crate) mod options;

@@ -55,7 +55,7 @@ pub(crate) use counting::SharedReceives;
 pub(crate) use host::{Exposed, Instrumented, Queue, Stepping};
 pub(crate) use private_data::Carrier;
 pub(crate) use regions::Registration;
-pub(crate) use set_up::{connect_error, rejects_request};
+pub(crate) use set_up::{FailedConnect, failed_connect, rejects_request};
 pub(crate) use stuck::Waiting;
 
 /// Which instruments a queue pair has.

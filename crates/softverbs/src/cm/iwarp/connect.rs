@@ -80,39 +80,6 @@ fn has_adapter() -> bool {
 }
 
 impl Outgoing {
-    fn new(
-        id: &Arc<Id>,
-        socket: Socket,
-        handshake: Handshake,
-        exchange: Initiator,
-    ) -> Result<Arc<Self>, Errno> {
-        let engine = Engine::get()?;
-        let state = State { socket, exchange, offered: None, timer: None, next_try: None };
-        Ok(Arc::new(Self {
-            id: Arc::downgrade(id),
-            token: engine.token(),
-            engine,
-            handshake,
-            state: Mutex::new(Some(state)),
-        }))
-    }
-
-    /// Starts an attempt that fails with `errno`; `socket` is not connected. EMFILE, ENOMEM: the engine
-    /// cannot be started.
-    #[cold]
-    pub(crate) fn start_to_fail(
-        id: &Arc<Id>,
-        socket: Socket,
-        handshake: Handshake,
-        errno: Errno,
-    ) -> Result<Arc<Self>, Errno> {
-        let exchange =
-            Initiator::new(handshake.offer, now(), handshake.timeout, config::get().policy).with_fault();
-        let outgoing = Self::new(id, socket, handshake, exchange)?;
-        outgoing.engine.kick(Arc::new(ImmediateFailure { outgoing: outgoing.clone(), errno }));
-        Ok(outgoing)
-    }
-
     /// Starts an attempt on a prepared socket; `connected` is the result of connect(2). EMFILE, ENOMEM: the
     /// engine cannot be started or cannot watch the socket.
     pub(crate) fn start(
@@ -123,7 +90,15 @@ impl Outgoing {
     ) -> Result<Arc<Self>, Errno> {
         let (fd, timeout) = (socket.as_raw_fd(), handshake.timeout);
         let exchange = Initiator::new(handshake.offer, now(), timeout, config::get().policy);
-        let outgoing = Self::new(id, socket, handshake, exchange)?;
+        let state = State { socket, exchange, offered: None, timer: None, next_try: None };
+        let engine = Engine::get()?;
+        let outgoing = Arc::new(Self {
+            id: Arc::downgrade(id),
+            token: engine.token(),
+            engine,
+            handshake,
+            state: Mutex::new(Some(state)),
+        });
         let engine = &outgoing.engine;
         let source: Arc<dyn Source> = outgoing.clone();
         match connected {
@@ -261,10 +236,6 @@ impl Outgoing {
                 Level::Warn,
                 format!("{dst} accepted the TCP connection but did not answer the MPA Request: {text}"),
             ),
-            // Logged when the fault was injected.
-            (Stage::FaultInjected, _, _) => {
-                return format!("{dst}: connect failed: {text}, injected by SOFTVERBS_FAULTS");
-            }
             // The remote program may have rejected the request on purpose, which does not deserve a warning.
             (Stage::AwaitingReply, _, _) => {
                 (Level::Info, format!("{dst} did not accept the connection: {text}"))
@@ -348,7 +319,7 @@ impl Source for Outgoing {
     }
 }
 
-/// Reports, on the engine thread, an attempt for which connect(2) failed immediately or was not called.
+/// Reports, on the engine thread, an attempt for which connect(2) failed immediately.
 struct ImmediateFailure {
     outgoing: Arc<Outgoing>,
     errno: Errno,

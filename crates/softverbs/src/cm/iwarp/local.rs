@@ -14,7 +14,6 @@ use crate::cm::id::{Connecting, Id, Listening, Protocol};
 use crate::cm::options::Options;
 use crate::cm::ports::Binding;
 use crate::cm::protocol::{Attempt, Refused};
-use crate::instrument;
 use crate::socket::Socket;
 use crate::sys::Errno;
 use crate::{config, lock};
@@ -140,9 +139,6 @@ fn start(
         options.apply(&socket);
     }
     let handshake = Handshake { qp, request, offer, rnr_retry: params.rnr_retry, dst, timeout };
-    if let Some(errno) = instrument::connect_error(&dst) {
-        return Outgoing::start_to_fail(id, socket, handshake, errno);
-    }
     prepare(&socket);
     let connected = addr::connect(&socket, &dst);
     if !is_bound && matches!(connected, Ok(()) | Err(libc::EINPROGRESS)) {

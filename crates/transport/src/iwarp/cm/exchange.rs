@@ -30,8 +30,6 @@ pub enum Stage {
     Refused(Micros),
     /// The MPA Request has been sent.
     AwaitingReply,
-    /// A fault injection rule makes the attempt fail; nothing was sent.
-    FaultInjected,
 }
 
 /// Why an attempt failed, as its event reports it.
@@ -117,12 +115,6 @@ impl Initiator {
             received: Vec::new(),
             backoff: Backoff::new(mode),
         }
-    }
-
-    /// Makes the attempt fail with an injected fault.
-    pub fn with_fault(mut self) -> Self {
-        self.stage = Stage::FaultInjected;
-        self
     }
 
     /// Its stage.
