@@ -54,9 +54,6 @@ pub(crate) const LIMITED_LOG_LINES: u32 = 5;
 pub(crate) const LIMITED_LOG_INTERVAL_S: u64 = 60;
 /// Seconds after the TCP connection within which the complete MPA Request must arrive (siw: 5).
 pub(crate) const REQUEST_TIMEOUT_S: u64 = 5;
-/// Packets of a queue pair that wait for its connection: twice what the window of a peer of this library
-/// permits. More are dropped, which the peer finds as a loss.
-pub(crate) const MAX_WAITING_PACKETS: usize = 2048;
 /// Bytes of datagrams that may wait at the loopback port of a slot, where any process of the host can send
 /// them; the kernel doubles it for its own needs.
 pub(crate) const SLOT_BUFFER_LEN: i32 = 1 << 20;

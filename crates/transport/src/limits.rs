@@ -19,6 +19,9 @@ pub const MAX_READS: u16 = 128;
 /// ACKs and NAKs that may wait beside the responses of reads, which may be duplicates, too: acknowledgements
 /// between two reads are merged.
 pub(crate) const SPARE_REPLIES: usize = 4;
+/// Packets of a RoCE queue pair that wait for its connection: twice what the window of a peer of this library
+/// permits. More are dropped, which the peer finds as a loss.
+pub const MAX_WAITING_PACKETS: usize = 2048;
 /// Maximum of packets that are deferred while an ATOMIC WRITE waits for a flush to persistence: the window of
 /// most adapters. Further packets are dropped, and the peer retransmits them.
 pub(crate) const MAX_DEFERRED_PACKETS: usize = 64;

@@ -7,9 +7,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::limits::MAX_WAITING_PACKETS;
 use crate::lock;
 use crate::port::{Endpoint, Packet, Port, Sender};
+use transport::limits::MAX_WAITING_PACKETS;
 use transport::roce::link::Dropped;
 
 /// Packets that have arrived for a queue pair.

@@ -28,7 +28,6 @@ use transport::roce::cm::{
     self, CommId, ConnParam, Limits, ListenerId, Manager, Output, Received, Response, Route, Settings, Timing,
 };
 use transport::roce::wire::cm::{Mad, Reason};
-use transport::step::reason;
 use transport::units::Micros;
 
 use request::Unfetched;
@@ -45,7 +44,6 @@ use crate::process::PerProcess;
 use crate::progress::engine::Engine;
 use crate::progress::source::Source;
 use crate::progress::timers::Timer;
-use crate::progress::{By, Driven};
 use crate::qp::{ConnObserver, Qp};
 use crate::sys::Errno;
 
@@ -226,9 +224,8 @@ impl Agent {
             cm::Event::Unreachable => id.raise(new(RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT)),
             cm::Event::ConnectError => id.raise(new(RDMA_CM_EVENT_CONNECT_ERROR, -libc::ECONNRESET)),
             cm::Event::Disconnected => {
+                // Delivers what has arrived before.
                 if let Some(qp) = id.qp() {
-                    // What has arrived before is delivered.
-                    qp.drive(reason::READABLE, By::Engine);
                     qp.disconnect();
                 }
                 id.raise(new(RDMA_CM_EVENT_DISCONNECTED, 0));

@@ -25,7 +25,7 @@ mod tests;
 
 use crate::access::Access;
 use crate::host::Host;
-use crate::limits::MAX_READS;
+use crate::limits::{MAX_READS, MAX_WAITING_PACKETS};
 use crate::policy::mode::Mode;
 use crate::roce::link::{Dropped, PacketLink};
 use crate::roce::wire::{Opcode, Operation, Packet, is_same_partition};
@@ -144,7 +144,7 @@ impl Rc {
         }
     }
 
-    /// Does what can be done now: `why` says what may have changed.
+    /// Does what can be done now: `why` has the reasons of the step.
     pub fn step(&mut self, host: &mut impl PacketLink, why: u32, budget: Budget) -> Stepped {
         let mut stepped = Stepped::default();
         match self.state {
@@ -178,13 +178,12 @@ impl Rc {
     ) -> Result<(), End> {
         let (mut to_send, mut to_receive) = (budget.send, budget.receive);
         if why & reason::DISCONNECT != 0 {
-            if why & reason::READABLE != 0 {
-                // The peer may have acknowledged requests before it disconnected.
-                let drained = self.receive_all(host, &mut to_receive);
-                self.responder.acknowledge();
-                drained?;
-            }
-            return Err(End::Local);
+            // All packets that have arrived, whatever the budget: there is no later step for them, and the
+            // peer may have acknowledged requests before it disconnected.
+            let mut arrived = Quota { bytes: usize::MAX, operations: MAX_WAITING_PACKETS };
+            let received = self.receive_all(host, &mut arrived);
+            self.responder.acknowledge();
+            return Err(received.err().unwrap_or(End::Local));
         }
         if why & reason::WRITABLE != 0 {
             self.unblock();
@@ -207,7 +206,7 @@ impl Rc {
 
     /// Processes received packets. False: the budget is used up.
     fn receive_all(&mut self, host: &mut impl PacketLink, budget: &mut Quota) -> Result<bool, End> {
-        self.resume(host)?;
+        self.resume(host, budget)?;
         loop {
             if budget.is_used_up() {
                 return Ok(false);
@@ -239,14 +238,16 @@ impl Rc {
         }
     }
 
-    /// Executes deferred requests, up to the next one that must wait.
-    fn resume(&mut self, host: &mut impl PacketLink) -> Result<(), End> {
-        while let Some(bytes) = self.responder.deferred.pop_front() {
+    /// Executes deferred requests, up to the next one that must wait or the end of the budget.
+    fn resume(&mut self, host: &mut impl PacketLink, budget: &mut Quota) -> Result<(), End> {
+        while !budget.is_used_up() {
+            let Some(bytes) = self.responder.deferred.pop_front() else { break };
             let Ok((operation, packet)) = self.parse(&bytes) else { continue };
             if self.responder.must_defer(operation, &packet) {
                 self.responder.deferred.push_front(bytes);
                 break;
             }
+            budget.charge(1, bytes.len());
             self.responder.receive(host, operation, &packet)?;
         }
         Ok(())

@@ -256,6 +256,28 @@ fn packets_behind_an_atomic_write_that_waits_take_a_bounded_amount_of_memory() {
 }
 
 #[test]
+fn deferred_packets_are_executed_within_the_budget() {
+    const DEFERRED: usize = 8;
+    let mut pair = Pair::new();
+    pair.hosts[1].durable = Durable::Later;
+    let feth = Feth { placement: Feth::PERSISTENCE, selectivity: Selectivity::Range };
+    let reth = Reth { va: BASE, rkey: STAG, len: 8 };
+    arrives(&mut pair, Operation::Flush, Extension::Flush(feth, reth), &[]);
+    arrives_at(&mut pair, FIRST + 1, Operation::AtomicWrite, Extension::Reth(reth), &[1; 8]);
+    for n in 0..DEFERRED as u32 - 1 {
+        arrives_at(&mut pair, FIRST + 2 + n, Operation::WriteOnly, Extension::Reth(reth), &[2; 8]);
+    }
+    pair.conns[1].durable(&mut pair.hosts[1], 1, true);
+    let mut steps = 1;
+    while pair.step_within(1, reason::DURABLE | reason::AGAIN, 3).again {
+        steps += 1;
+    }
+    assert_eq!(steps, DEFERRED.div_ceil(3));
+    let placed = pair.hosts[1].calls.iter().filter(|call| matches!(call, Call::Placed(_))).count();
+    assert_eq!((stores(&pair), placed), (1, DEFERRED - 1));
+}
+
+#[test]
 fn a_flush_that_is_refused() {
     let both = FLUSH_GLOBAL | FLUSH_PERSISTENT;
     for (access, wr, expected) in [

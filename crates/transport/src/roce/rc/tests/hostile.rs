@@ -6,7 +6,7 @@ use crate::roce::link::Dropped;
 use crate::roce::wire::{
     Aeth, AtomicEth, Bth, Extension, Nak, Opcode, Operation, Packet, Psn, Reth, Syndrome,
 };
-use crate::step::{Budget, Quota, Stepped, reason};
+use crate::step::{Stepped, reason};
 use crate::testing::recorder::{BASE, Call, SIZE, STAG};
 use crate::wr::{Op, status};
 
@@ -31,8 +31,7 @@ fn write(pair: &mut Pair, psn: u32) {
 }
 
 fn step(pair: &mut Pair, why: u32, operations: usize) -> Stepped {
-    let quota = Quota { bytes: usize::MAX, operations };
-    pair.conns[1].step(&mut pair.hosts[1], why, Budget { send: quota, receive: quota })
+    pair.step_within(1, why, operations)
 }
 
 /// What side 1 has sent since the last call.
@@ -123,7 +122,7 @@ fn acknowledgements_that_wait_are_merged() {
     assert_eq!(sent(&mut pair), [Operation::Acknowledge, Operation::ReadOnly]);
 }
 
-/// A NAK that waits is not replaced by the ACK of a duplicate, which says less.
+/// A NAK that waits is not replaced by the ACK of a duplicate, which covers less.
 #[test]
 fn a_nak_survives_a_duplicate() {
     let mut pair = Pair::new();

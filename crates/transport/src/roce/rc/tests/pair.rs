@@ -5,7 +5,7 @@ use crate::access::{FLUSH_GLOBAL, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, 
 use crate::policy::mode::Mode;
 use crate::roce::rc::{Rc, ReceiveTerms, SendTerms};
 use crate::roce::wire::{DEFAULT_PKEY, Opcode, Operation, Packet, PathMtu, Psn};
-use crate::step::{Budget, Quota, reason};
+use crate::step::{Budget, Quota, Stepped, reason};
 use crate::testing::packets::Packets;
 use crate::testing::recorder::{BASE, Call, Recorder, STAG};
 use crate::wr::{Completion, Local, Op, RecvWr, SendWr, Sge};
@@ -92,8 +92,13 @@ impl Pair {
     }
 
     pub(super) fn step(&mut self, me: usize, why: u32) {
-        let quota = Quota::of_bytes(usize::MAX);
-        self.conns[me].step(&mut self.hosts[me], why, Budget { send: quota, receive: quota });
+        self.step_within(me, why, usize::MAX);
+    }
+
+    /// A step with a budget of so many operations in each direction.
+    pub(super) fn step_within(&mut self, me: usize, why: u32, operations: usize) -> Stepped {
+        let quota = Quota { bytes: usize::MAX, operations };
+        self.conns[me].step(&mut self.hosts[me], why, Budget { send: quota, receive: quota })
     }
 
     /// Carries what `from` has sent.

@@ -2,6 +2,7 @@
 //! Each operation over a network that loses nothing.
 
 use super::pair::{Fate, MTU, Pair, wr};
+use crate::policy::mode::Mode;
 use crate::roce::wire::Operation;
 use crate::step::reason;
 use crate::wr::{Extra, Local, Op, opcode, status};
@@ -95,6 +96,25 @@ fn what_has_arrived_before_the_end_counts() {
     pair.carry(0, &mut |_, _| Fate::Arrives);
     pair.step(1, reason::READABLE | reason::DISCONNECT);
     assert_eq!(pair.done(1), [(10, OK), (2, OK)]);
+}
+
+/// The budget bounds the steps of a connection that continues; after the last one nothing is received.
+#[test]
+fn what_has_arrived_before_the_end_may_exceed_the_budget() {
+    const MESSAGES: u64 = 12;
+    for why in [reason::READABLE, reason::AGAIN, 0] {
+        let mut pair = Pair::in_mode(Mode::Always, |_, _| {});
+        for id in 0..MESSAGES {
+            pair.post_receive(0, id, 0x8000, 8);
+            pair.post(1, wr(id, Op::Send, 0, 8, 0));
+        }
+        pair.step(1, reason::POSTED);
+        pair.carry(1, &mut |_, _| Fate::Arrives);
+        assert_eq!(pair.hosts[0].link.arrived.len(), MESSAGES as usize);
+        pair.step_within(0, why | reason::DISCONNECT, 2);
+        assert_eq!(pair.done(0), (0..MESSAGES).map(|id| (id, OK)).collect::<Vec<_>>());
+        assert!(pair.conns[0].is_over());
+    }
 }
 
 #[test]
