@@ -5,7 +5,10 @@
  */
 #include "bench.h"
 
+#include <sys/socket.h>
+
 #define SQ 128
+#define POLLS 256 /* between two looks at the control socket */
 
 static void
 post(struct link *link, unsigned conn, size_t at, bool reads, int flags)
@@ -94,16 +97,51 @@ keep_in_flight(struct link *link, bool reads, uint64_t *ns)
 	return n;
 }
 
-void
-read_rate(struct side *side)
+static void
+rate(struct side *side, bool reads)
 {
 	struct link link;
 	uint64_t n, ns;
 
 	open_link(&link, side, side->opt.depth);
 	if (side->initiator) {
-		n = keep_in_flight(&link, true, &ns);
+		n = keep_in_flight(&link, reads, &ns);
 		printf("value=%.4f rounds=%" PRIu64 "\n", (double)n * 1e3 / (double)ns, n);
+	}
+	close_link(&link);
+}
+
+void
+read_rate(struct side *side)
+{
+	rate(side, true);
+}
+
+void
+write_depth(struct side *side)
+{
+	rate(side, false);
+}
+
+/* One write at a time until its completion has been taken; the target's program polls its CQ or sleeps. */
+void
+write_completion(struct side *side)
+{
+	struct link link;
+	struct timer t;
+	char done;
+
+	open_link(&link, side, 1);
+	if (side->initiator) {
+		for (timer_start(&t, side->opt.ms); timer_next(&t);) {
+			post(&link, 0, 0, false, RPMA_F_COMPLETION_ALWAYS);
+			await_completion(link.cq[0]);
+		}
+		timer_report(&t, 1);
+	} else if (!side->opt.sleep) {
+		while (recv(side->ctl, &done, sizeof(done), MSG_PEEK | MSG_DONTWAIT) < 0)
+			for (int i = 0; i < POLLS; i++)
+				REQUIRE(!has_completed(link.cq[0]), "a completion at the target");
 	}
 	close_link(&link);
 }

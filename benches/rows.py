@@ -10,6 +10,7 @@ IDLE_WINDOW_S = 5
 
 TCP = {"SOFTVERBS_LOCAL": "0"}
 CRC = {"SOFTVERBS_CRC": "1"}
+ROCE = {"SOFTVERBS_TRANSPORT": "roce"}
 
 RAW_BUSY = ("raw-pingpong",)
 HALF_BUSY = "half round trip of raw TCP, both busy"
@@ -109,6 +110,29 @@ def beside_peers(link):
             beside_ucx(row["write-64KiB"], "ucp_put_bw", 64 << 10), beside_ucx(row["read-64KiB"], "ucp_get", 64 << 10)]
 
 
+def roce_stream(kind, label, size, target):
+    """Beside the same packets without a library, and beside the same operations over iWARP."""
+    program = (f"{kind}-stream", "--size", str(size))
+    what = f"{kind}s of {label}; over RoCE"
+    return [
+        Row(f"roce-{kind}-{label}", what, "GB/s", program, ("udp-stream", "--size", str(size)),
+            "UDP with UDP_SEGMENT and UDP_GRO, ICRCs and ACKs, messages of this size", 1.0, target, 2, TCP, ROCE),
+        Row(f"roce-iwarp-{kind}-{label}", what, "GB/s", program, program, "over iWARP, by TCP", 1.0, (">=", 1), 2, TCP, ROCE),
+    ]
+
+
+OVER_ROCE = [
+    *roce_stream("write", "1MiB", 1 << 20, (">=", 0.8)), *roce_stream("read", "1MiB", 1 << 20, (">=", 0.8)),
+    Row("roce-write-asleep", "8 B write until its completion, polled, the target's program asleep; over RoCE", "us",
+        ("write-completion", "--sleep"), ("udp-pingpong", "--sleep"),
+        "round trip of UDP, the same lengths, initiator busy, target in blocking recv", 1.0, ("<=", 1.3), 2, TCP, ROCE),
+    Row("roce-write-polling", "the same, the target's program polls", "us", ("write-completion",), ("udp-pingpong",),
+        "round trip of UDP, the same lengths, both busy", 1.0, ("<=", 1.5), 2, TCP, ROCE),
+    Row("roce-write-rate", "8 B writes, 64 in flight, all signalled; over RoCE", "M/s", ("write-depth", "--depth", "64"), ("udp-rate",),
+        "UDP, one send() for each packet of such a write, 64 in flight", 1.0, (">=", 4), 3, TCP, ROCE),
+]
+
+
 ROWS = [
     *ON_ONE_HOST,
     *(over_tcp(row) for row in ON_ONE_HOST
@@ -118,6 +142,7 @@ ROWS = [
     over_tcp(bandwidth("read", "64KiB", 64 << 10, (">=", 0.9))), over_tcp(bandwidth("read", "1MiB", 1 << 20, (">=", 0.9))),
     Row("tcp-read-depth", "8 B reads, 16 in flight; over TCP", "M/s", ("read-rate", "--depth", "16"), ("read-rate", "--depth", "1"),
         "one at a time", 1.0, (">=", 4), 3, TCP),
+    *OVER_ROCE,
     Row("tcp-connect", "connect, established at both ends, disconnect; over TCP", "us", ("connect-cycle",), ("raw-connect",),
         "TCP connect, accept, a byte each way, close", 1.0, ("<=", 2.5), 1, TCP),
     Row("tcp-streams", "writes of 64KiB on 4 connections, 4 in flight on each; over TCP", "GB/s",
