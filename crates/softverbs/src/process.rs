@@ -28,6 +28,14 @@ impl<T: Send> PerProcess<T> {
         Self { current: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
+    /// The lock of this process if [`PerProcess::get`] was called in it. It allocates nothing, and leaves the
+    /// value of a parent alone.
+    pub(crate) fn existing(&'static self) -> Option<&'static Mutex<Option<T>>> {
+        // SAFETY: as in `get`: a non-null pointer in `current` is that of a box that is never freed.
+        let owned: Option<&'static Owned<T>> = unsafe { self.current.load(Ordering::Acquire).as_ref() };
+        owned.filter(|owned| owned.pid == std::process::id()).map(|owned| &owned.value)
+    }
+
     /// The lock of this process.
     pub(crate) fn get(&'static self) -> &'static Mutex<Option<T>> {
         let pid = std::process::id();
@@ -75,5 +83,18 @@ mod tests {
         let child = fork::tests::in_child(|| VALUE.get().try_lock().is_ok_and(|value| value.is_none()));
         assert!(child);
         assert_eq!(*held, Some(7));
+    }
+
+    #[test]
+    fn a_child_has_no_lock_until_it_uses_it() {
+        static VALUE: PerProcess<u32> = PerProcess::new();
+        assert!(VALUE.existing().is_none());
+        *lock(VALUE.get()) = Some(7);
+        assert!(VALUE.existing().is_some_and(|value| *lock(value) == Some(7)));
+        let child = fork::tests::in_child(|| {
+            let before = VALUE.existing().is_none();
+            before && lock(VALUE.get()).is_none() && VALUE.existing().is_some()
+        });
+        assert!(child);
     }
 }

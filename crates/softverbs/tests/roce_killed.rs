@@ -14,6 +14,7 @@ use softverbs::verbs;
 use std::mem::zeroed;
 use std::time::{Duration, Instant};
 use transport::roce::wire::cm::{Answered, Message, Reason};
+use transport::roce::wire::{Bth, Extension, Opcode, Operation, Psn};
 
 #[test]
 fn another_process_answers_the_messages_for_one_that_was_killed() {
@@ -35,6 +36,9 @@ fn another_process_answers_the_messages_for_one_that_was_killed() {
     assert_eq!((rej.answered, rej.reason), (Answered::Rep, Reason::INVALID_COMM_ID));
     assert_eq!((rej.local_comm_id, rej.remote_comm_id), (req.local_comm_id, 0x55));
     // As if the connection had been established.
+    // No answer to a request of its queue pair, as of an adapter without it: the DREP is next.
+    let bth = Bth::new(Opcode::Rc(Operation::SendOnly), req.local_qpn, Psn::new(9));
+    peer.send_packet(&Bth { ack_req: true, ..bth }, &Extension::None, b"data");
     let dreq = disconnecting(0x55, req.local_comm_id, req.local_qpn);
     let Message::Drep(drep) = peer.ask(&dreq).message else { panic!("no DREP") };
     assert_eq!((drep.local_comm_id, drep.remote_comm_id), (req.local_comm_id, 0x55));

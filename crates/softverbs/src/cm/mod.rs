@@ -20,3 +20,8 @@ pub(crate) mod protocol;
 mod roce;
 
 pub(crate) use protocol::Params;
+
+/// The process ends. Over iWARP the kernel closes the sockets, which ends the connections.
+pub(crate) fn at_exit() {
+    roce::at_exit();
+}

@@ -2,7 +2,7 @@
 //! Tests of the RoCE device: the environment is read once in a process, so each starts itself again.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
 use super::namespace;
 
@@ -65,6 +65,11 @@ impl Partner {
                 return number.trim().parse().unwrap();
             }
         }
+    }
+
+    /// Waits until it ends.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.process.wait().unwrap()
     }
 
     pub(crate) fn kill(mut self) {

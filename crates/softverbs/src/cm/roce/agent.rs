@@ -8,6 +8,7 @@
 //! Locks: `state` is under those of an identifier and of a connection, and above those of the engine's timers
 //! only. `delivery` is never waited for: its holder checks the queue again after it has released the lock.
 
+mod exit;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ use transport::roce::cm::{
 use transport::roce::wire::cm::{Mad, Reason};
 use transport::units::Micros;
 
+pub(in crate::cm) use exit::at_exit;
 use request::Unfetched;
 use watch::Watch;
 

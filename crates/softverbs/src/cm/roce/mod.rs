@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use super::id::Id;
 use agent::Agent;
+pub(super) use agent::at_exit;
 pub(super) use local::Local;
 use transport::roce::cm::CommId;
 

@@ -19,6 +19,7 @@ mod devices;
 mod ece;
 mod ep;
 mod event;
+mod exit;
 mod handle;
 mod id;
 mod multicast;

@@ -195,6 +195,13 @@ impl Manager {
         }
     }
 
+    /// The process ends: as [`Manager::destroy`] of everything that the program has. The DREQs are sent once.
+    pub fn destroy_all(&mut self, now: Micros) {
+        for id in self.held.clone() {
+            self.destroy(id, now);
+        }
+    }
+
     /// The attributes of the queue pair: after [`Event::Response`], or after [`Manager::accept`].
     pub fn terms(&self, id: CommId) -> Option<Terms> {
         self.exchanges.get(&id)?.terms()

@@ -36,6 +36,38 @@ fn a_disconnection_is_reported_at_both_sides() {
     }
 }
 
+#[test]
+fn a_process_that_exits_ends_all_that_it_has_by_a_message() {
+    let mut pair = Pair::new();
+    let (_, established) = pair.established([QPN, 2]);
+    let (_, ended) = pair.established([3, 4]);
+    pair.managers[1].disconnect(ended, &[], pair.now).unwrap();
+    assert!(matches!(pair.only(1).message, Message::Dreq(_)));
+    let (_, requested, _) = pair.requested(5);
+    let (_, accepted, _) = pair.accepted([7, 8]);
+    pair.managers[1].destroy_all(pair.now);
+    let mut sent = Vec::new();
+    for Mad { message, .. } in pair.sent(1) {
+        sent.push(match message {
+            Message::Dreq(Dreq { local_comm_id, .. }) => (local_comm_id, "DREQ"),
+            Message::Rej(Rej { local_comm_id, .. }) => (local_comm_id, "REJ"),
+            other => panic!("{other:?}"),
+        });
+    }
+    sent.sort_unstable();
+    let mut expected = vec![
+        (established.0, "DREQ"),
+        (requested.0, "REJ"),
+        // The peer has either received the REP or not.
+        (accepted.0, "DREQ"),
+        (accepted.0, "REJ"),
+    ];
+    expected.sort_unstable();
+    assert_eq!(sent, expected);
+    pair.managers[1].destroy_all(pair.now);
+    assert_eq!(pair.sent(1), []);
+}
+
 /// The outputs of a side, in order: true is a message, false an event. Advances the time until there is an
 /// event.
 fn up_to_event(pair: &mut Pair, side: usize) -> Vec<bool> {
