@@ -316,7 +316,10 @@ natively(const char *transport)
 	}
 }
 
-/* Both sides of a test with native operations, and with the same target without RPMA_NATIVE: it needs no setting. */
+/*
+ * Both sides of a test with native operations, and with the same target without RPMA_NATIVE: it needs no
+ * setting.
+ */
 #define NATIVE(name, transport, the_target, the_initiator) \
 	static void name##_target(struct side *side) \
 	{ \

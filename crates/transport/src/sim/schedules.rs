@@ -23,7 +23,8 @@ fn number(name: &str) -> Option<u64> {
         .map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: not a number")))
 }
 
-/// Runs every THREADS-th seed below `schedules`, until one fails on any thread. The first thread reports progress.
+/// Runs every THREADS-th seed below `schedules`, until one fails on any thread. The first thread reports
+/// progress.
 fn run_seeds<S: Simulation>(test: &str, first: u64, schedules: u64, failed: &AtomicBool) {
     let mut sim = S::new(false);
     let mut reported = Instant::now();

@@ -2,10 +2,10 @@
 //! Detects that the processes of peers on this host have died.
 //!
 //! When a process dies, the kernel's rdma_cm sends a DREQ for each of its connections; softverbs runs in the
-//! process and cannot, unless the process calls exit(3) ([`super::exit`]). But the slot of the process is then unclaimed, which all processes of the network
-//! namespace can see. So while a peer has the GUID of this device, which is that of the namespace, and an
-//! address of this host, the engine reads the claims of the slots periodically. The inode of a claim
-//! distinguishes it from that of a later process with the same slot.
+//! process and cannot, unless the process calls exit(3) ([`super::exit`]). But the slot of the process is
+//! then unclaimed, which all processes of the network namespace can see. So while a peer has the GUID of this
+//! device, which is that of the namespace, and an address of this host, the engine reads the claims of the
+//! slots periodically. The inode of a claim distinguishes it from that of a later process with the same slot.
 //!
 //! A peer is dead if two reads in a row lack its claim: between them, the last messages of the process
 //! arrive, including those that other processes forward. Peers on other hosts are not watched: a connection
