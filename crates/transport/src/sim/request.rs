@@ -172,10 +172,12 @@ impl Mix {
         let inline = own == SOURCE && len <= MAX_INLINE && (store || draw.chance(self.inline));
         let mut entries = self.entries(draw, me, own, len, if atomic { 1 } else { MAX_SGE });
         if let Some(last) = last.filter(|_| draw.below(2) == 0) {
-            // It goes on where that one ended, at the peer and maybe here.
-            let next = last.remote_addr.wrapping_add(u64::from(last.len));
+            // It goes on where that one ended, at the peer and maybe here. It does not wrap to address 0: the
+            // checker takes a write of nothing to there for a probe.
             let end = memory::base(peer, region) + memory::len(region) as u64;
-            if last.rkey == rkey && next.checked_add(len as u64).is_some_and(|next| next <= end) {
+            let is_within = |next: &u64| next.checked_add(len as u64).is_some_and(|next| next <= end);
+            let next = last.remote_addr.checked_add(u64::from(last.len)).filter(is_within);
+            if let Some(next) = next.filter(|_| last.rkey == rkey) {
                 remote_addr = next;
             }
             if let Local::Memory { addr, lkey } = last.local {
