@@ -2,11 +2,14 @@
 //! The connection manager of the process: drives the exchanges.
 //!
 //! Each call, message and timer changes the state under its lock, which also takes the resulting messages and
-//! events into a queue. They are carried out in this order by one thread at a time, whichever comes first,
-//! without the lock of the state: an event may change a queue pair, and queues events of identifiers.
+//! events into queues. They are carried out without that lock, and each queue in order. All messages of a call
+//! are sent when it returns, since the program may exit then. Events are reported by one thread at a time,
+//! whichever comes first: an event may change a queue pair, and queues events of identifiers. The messages
+//! that precede an event are sent before it.
 //!
 //! Locks: `state` is under those of an identifier and of a connection, and above those of the engine's timers
-//! only. `delivery` is never waited for: its holder checks the queue again after it has released the lock.
+//! only. `sending` is directly above `state`. `reporting` is never waited for: its holder checks the queue
+//! again after it has released the lock.
 
 mod exit;
 mod request;
@@ -53,7 +56,8 @@ pub(super) struct State {
     pub manager: Manager,
     pub ids: HashMap<CommId, Weak<Id>>,
     pub listeners: HashMap<ListenerId, Weak<Id>>,
-    outputs: VecDeque<Output>,
+    messages: VecDeque<(Route, Mad)>,
+    events: VecDeque<(CommId, cm::Event)>,
     /// When the timer expires, and that timer.
     timer: Option<(Micros, Timer)>,
     watch: Watch,
@@ -65,7 +69,10 @@ pub(super) struct Agent {
     pub port: Arc<Port>,
     engine: Arc<Engine>,
     state: Mutex<State>,
-    delivery: Mutex<()>,
+    /// Held while messages are sent.
+    sending: Mutex<()>,
+    /// Held while events are reported.
+    reporting: Mutex<()>,
     /// Exchanges whose queue pairs have received a packet, until the engine passes that on.
     with_data: Mutex<Vec<CommId>>,
 }
@@ -98,7 +105,8 @@ impl Agent {
             manager: Manager::new(settings, random),
             ids: HashMap::new(),
             listeners: HashMap::new(),
-            outputs: VecDeque::new(),
+            messages: VecDeque::new(),
+            events: VecDeque::new(),
             timer: None,
             watch: Watch::default(),
         };
@@ -107,7 +115,8 @@ impl Agent {
             port,
             engine,
             state: Mutex::new(state),
-            delivery: Mutex::default(),
+            sending: Mutex::default(),
+            reporting: Mutex::default(),
             with_data: Mutex::default(),
         });
         let weak: Weak<Self> = Arc::downgrade(&agent);
@@ -127,7 +136,10 @@ impl Agent {
         let now = clock::now();
         let result = change(&mut state, now);
         while let Some(output) = state.manager.poll() {
-            state.outputs.push_back(output);
+            match output {
+                Output::Send { route, mad } => state.messages.push_back((route, mad)),
+                Output::Event { id, event } => state.events.push_back((id, event)),
+            }
         }
         let deadline = state.manager.deadline();
         if state.timer.as_ref().map(|(at, _)| *at) != deadline {
@@ -139,28 +151,38 @@ impl Agent {
         result
     }
 
-    /// As [`Agent::change`], and carries out what follows unless another thread does.
+    /// As [`Agent::change`], and carries out what follows, events only unless another thread reports some.
     pub(super) fn call<T>(&self, change: impl FnOnce(&mut State, Micros) -> T) -> T {
         let result = self.change(change);
         self.deliver();
         result
     }
 
-    /// Sends messages and reports events, in order.
+    /// Sends the messages, and reports the events unless another thread does.
     pub(super) fn deliver(&self) {
-        while let Ok(delivery) = self.delivery.try_lock() {
+        self.send();
+        while let Ok(reporting) = self.reporting.try_lock() {
             loop {
-                let next = lock(&self.state).outputs.pop_front();
-                let Some(output) = next else { break };
-                match output {
-                    Output::Send { route, mad } => self.port.send_message(&mad, route.local, route.remote),
-                    Output::Event { id, event } => self.report(id, event),
-                }
+                let next = lock(&self.state).events.pop_front();
+                // Those that precede the event.
+                self.send();
+                let Some((id, event)) = next else { break };
+                self.report(id, event);
             }
-            drop(delivery);
-            if lock(&self.state).outputs.is_empty() {
+            drop(reporting);
+            if lock(&self.state).events.is_empty() {
                 return;
             }
+        }
+    }
+
+    /// Sends the messages that are queued. None is queued any more, nor being sent, when this returns.
+    fn send(&self) {
+        let _sending = lock(&self.sending);
+        loop {
+            let next = lock(&self.state).messages.pop_front();
+            let Some((route, mad)) = next else { return };
+            self.port.send_message(&mad, route.local, route.remote);
         }
     }
 
@@ -311,7 +333,7 @@ impl port::Agent for Agent {
     fn received(&self, mad: &Mad, local: IpAddr, remote: IpAddr) -> Result<bool, Full> {
         let route = Route { local, remote };
         let received = self.change(|state, now| {
-            let has_room = state.outputs.len() < MAX_WAITING_OUTPUTS;
+            let has_room = state.messages.len() + state.events.len() < MAX_WAITING_OUTPUTS;
             has_room.then(|| state.manager.receive(mad, route, now))
         });
         // The thread that receives may hold locks under which no queue pair may be changed.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A connection manager whose locks are held by others.
+//! A connection manager whose answers wait.
 #![forbid(unsafe_code)]
 
 use std::net::Ipv4Addr;
@@ -13,25 +13,49 @@ use transport::roce::wire::cm::{Dreq, Message};
 /// Set in the process in a new network namespace, where no other test uses UDP port 4791.
 const ALONE: &str = "SOFTVERBS_TEST_ALONE";
 
-/// Starts the test `name` again in a new network namespace. True in that process.
-fn is_alone(name: &str) -> bool {
+#[test]
+fn a_flood_does_not_grow_the_queue() {
+    alone("a_flood_does_not_grow_the_queue", flood);
+}
+
+#[test]
+fn the_messages_of_a_call_are_sent_while_another_thread_reports_an_event() {
+    alone("the_messages_of_a_call_are_sent_while_another_thread_reports_an_event", send_beside_an_event);
+}
+
+#[test]
+fn the_exit_of_the_process_waits_briefly_for_a_lock() {
+    alone("the_exit_of_the_process_waits_briefly_for_a_lock", exit_with_a_held_lock);
+}
+
+/// Runs a test of this module in a process of its own.
+fn alone(name: &str, test: fn()) {
     if std::env::var_os(ALONE).is_some() {
-        return true;
+        return test();
     }
-    let Some(mut command) = namespace::command() else { return false };
+    let Some(mut command) = namespace::command() else { return };
     command.arg(std::env::current_exe().unwrap());
     command.args(["--exact", &format!("cm::roce::agent::tests::{name}")]);
     let output = command.env(ALONE, "1").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
-    false
 }
 
-#[test]
-fn the_exit_of_the_process_waits_briefly_for_a_lock() {
-    if !is_alone("the_exit_of_the_process_waits_briefly_for_a_lock") {
-        return;
-    }
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
+
+/// A message that is answered by a DREP, as there is no such connection.
+fn stray(agent: &Agent) -> Mad {
+    let dreq = Dreq {
+        local_comm_id: 5,
+        remote_comm_id: u32::from(agent.port.slot()) << 24,
+        remote_qpn: 7,
+        private_data: [0; Dreq::PRIVATE_DATA_LEN],
+    };
+    Mad { transaction: 1, message: Message::Dreq(dreq) }
+}
+
+fn exit_with_a_held_lock() {
     let agent = Agent::get().unwrap();
     for held in 0..2 {
         let begin = Instant::now();
@@ -46,33 +70,30 @@ fn the_exit_of_the_process_waits_briefly_for_a_lock() {
     }
 }
 
-#[test]
-fn a_flood_does_not_grow_the_queue() {
-    if !is_alone("a_flood_does_not_grow_the_queue") {
-        return;
-    }
+fn send_beside_an_event() {
     let agent = Agent::get().unwrap();
-    let (here, peer) = (IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from([127, 0, 0, 9]));
-    // Answered by a DREP, as there is no such connection.
-    let dreq = Dreq {
-        local_comm_id: 5,
-        remote_comm_id: u32::from(agent.port.slot()) << 24,
-        remote_qpn: 7,
-        private_data: [0; Dreq::PRIVATE_DATA_LEN],
-    };
-    let mad = Mad { transaction: 1, message: Message::Dreq(dreq) };
-    let waiting = || lock(&agent.state).outputs.len();
-    let delivery = lock(&agent.delivery);
+    let mad = stray(&agent);
+    let _reporting = lock(&agent.reporting);
+    let route = Route { local: HERE, remote: PEER };
+    let received = agent.call(|state, now| state.manager.receive(&mad, route, now));
+    assert_eq!((received, lock(&agent.state).messages.len()), (Received::Taken, 0));
+}
+
+fn flood() {
+    let agent = Agent::get().unwrap();
+    let mad = stray(&agent);
+    let waiting = || lock(&agent.state).messages.len();
+    let sending = lock(&agent.sending);
     for _ in 0..MAX_WAITING_OUTPUTS {
-        assert_eq!(agent.received(&mad, here, peer), Ok(true));
+        assert_eq!(agent.received(&mad, HERE, PEER), Ok(true));
     }
-    assert_eq!(agent.received(&mad, here, peer), Err(Full));
+    assert_eq!(agent.received(&mad, HERE, PEER), Err(Full));
     assert_eq!(waiting(), MAX_WAITING_OUTPUTS);
-    drop(delivery);
+    drop(sending);
     let begin = Instant::now();
     while waiting() > 0 {
         agent.deliver();
         assert!(begin.elapsed() < Duration::from_secs(10), "{} wait", waiting());
     }
-    assert_eq!(agent.received(&mad, here, peer), Ok(true));
+    assert_eq!(agent.received(&mad, HERE, PEER), Ok(true));
 }
