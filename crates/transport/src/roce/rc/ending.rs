@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::access::{Denied, Unchanged};
 use crate::host::{Ended, Ending};
-use crate::roce::wire::Nak;
+use crate::roce::wire::{Nak, Reth};
 use crate::units::Errno;
 use crate::wr::{SendWr, status};
 
@@ -34,6 +34,8 @@ pub(super) enum End {
 pub(super) struct Refusal {
     /// What the peer called it.
     pub operation: &'static str,
+    /// The memory of this side that its packet names.
+    pub range: Option<Reth>,
     pub cause: Cause,
 }
 
@@ -127,8 +129,12 @@ impl fmt::Display for End {
                 status::BAD_RESP_ERR => "the response of the peer has a wrong length",
                 _ => "connection ended",
             }),
-            Self::Refused(Refusal { operation, cause }) => {
-                write!(f, "connection ended: {operation} from the remote peer: {cause}")
+            Self::Refused(Refusal { operation, range, cause }) => {
+                write!(f, "connection ended: {operation} from the remote peer")?;
+                if let Some(Reth { va, rkey, len }) = range {
+                    write!(f, ", {len} bytes at {va:#x}, key {rkey:#x}")?;
+                }
+                write!(f, ": {cause}")
             }
             Self::Lost(errno) => {
                 write!(f, "connection lost: {}", std::io::Error::from_raw_os_error(*errno))

@@ -23,10 +23,11 @@ use crate::policy::Policy;
 use crate::policy::acknowledge::Acknowledging;
 use crate::policy::mode::Mode;
 use crate::roce::link::{Dropped, PacketLink};
-use crate::roce::wire::{Extension, Nak, Operation, Packet, Psn, Reth, Syndrome};
+use crate::roce::wire::{AtomicEth, Extension, Nak, Operation, Packet, Psn, Reth, Syndrome};
 use crate::rq::RecvQueue;
 use crate::step::Quota;
 use crate::units::Errno;
+use crate::wr::WORD;
 use replies::{Replies, Reply};
 
 /// The message that the last packet has begun or continued.
@@ -158,7 +159,8 @@ impl Responder {
                 Ok(())
             }
             Err(Stop::Refused(cause)) => {
-                Err(self.refuse(psn, Refusal { operation: name_of(operation), cause }))
+                let range = range_of(&packet.extension);
+                Err(self.refuse(psn, Refusal { operation: name_of(operation), range, cause }))
             }
         }
     }
@@ -266,7 +268,8 @@ impl Responder {
             return Ok(());
         }
         self.replies.discard_from(psn);
-        Err(self.refuse(psn, Refusal { operation: "flush to persistence", cause: Cause::NotDurable }))
+        let (operation, cause) = ("flush to persistence", Cause::NotDurable);
+        Err(self.refuse(psn, Refusal { operation, range: None, cause }))
     }
 
     /// Sends replies.
@@ -279,7 +282,10 @@ impl Responder {
         let Some(terms) = &self.terms else { return Ok(Replied::All) };
         match self.replies.send(host, buf, terms, budget) {
             Ok(replied) => Ok(replied),
-            Err(psn) => Err(self.refuse(psn, Refusal { operation: "RDMA read", cause: Cause::Unmapped })),
+            Err(psn) => {
+                let (operation, cause) = ("RDMA read", Cause::Unmapped);
+                Err(self.refuse(psn, Refusal { operation, range: None, cause }))
+            }
         }
     }
 
@@ -316,6 +322,15 @@ fn packets_of(len: u32, terms: &ReceiveTerms) -> u32 {
 
 fn access_of(reth: &Reth, rights: u32) -> Access {
     Access { stag: reth.rkey, addr: reth.va, len: reth.len as usize, rights }
+}
+
+/// The memory that a packet names, in log messages.
+fn range_of(extension: &Extension) -> Option<Reth> {
+    match *extension {
+        Extension::Reth(reth) | Extension::RethImm(reth, _) | Extension::Flush(_, reth) => Some(reth),
+        Extension::Atomic(AtomicEth { va, rkey, .. }) => Some(Reth { va, rkey, len: WORD as u32 }),
+        _ => None,
+    }
 }
 
 /// The name of the operation of a packet, in log messages.
