@@ -314,7 +314,8 @@ killed_target(struct side *side)
 		expect_broken(&link);
 		expect_no_wc(link.cq);
 		delete_link(&link);
-		expect_lines(1, "queue pair ", "Connection reset by peer");
+		/* over RoCE it gets a DREQ, as of a program that disconnects */
+		expect_lines(over_roce() ? 0 : 1, "queue pair ", "Connection reset by peer");
 	}
 	close_with_region(&node, &in);
 }
@@ -376,7 +377,7 @@ fail_third(struct side *side)
 	expect_status(&link, 5, IBV_WC_RETRY_EXC_ERR);
 	expect_status(&link, 6, IBV_WC_WR_FLUSH_ERR);
 	expect_status(&link, 7, IBV_WC_WR_FLUSH_ERR);
-	expect_broken(&link);
+	end_broken(&link);
 	/* the queue pair is in the error state */
 	OK(post_write(&link, &src, SIZE / 2, RPMA_F_COMPLETION_ALWAYS, 8));
 	expect_status(&link, 8, IBV_WC_WR_FLUSH_ERR);
@@ -449,8 +450,9 @@ msync_initiator(struct side *side)
 	EXPECT(flush(&link, &src, IBV_WC_SUCCESS) < DELAY_MS);
 	EXPECT(flush(&link, &src, IBV_WC_SUCCESS) >= DELAY_MS);
 	for (unsigned i = 0; i < 2; i++) {
-		flush(&link, &src, IBV_WC_WR_FLUSH_ERR);
-		expect_broken(&link);
+		/* iWARP has no answer for a read that fails so */
+		flush(&link, &src, over_roce() ? IBV_WC_REM_OP_ERR : IBV_WC_WR_FLUSH_ERR);
+		end_broken(&link);
 		expect_no_wc(link.cq);
 		delete_link(&link);
 		connect_link(&node, &link, NULL, NULL);
@@ -488,6 +490,13 @@ run(struct side *side, const char *rules, int to)
 	end_link(&link);
 	close_both(&node, &src);
 	EXPECT(count > WRITES / 40 && count < WRITES / 4, "%u faults of %u writes with p=0.1", count, WRITES);
+	/* the number of the queue pair, which may differ, is the last word */
+	for (unsigned i = 0; i < count; i++) {
+		char *pair = strstr(lines[i], ": queue pair ");
+
+		EXPECT(pair != NULL, "%s", lines[i]);
+		memset(pair, 0, (size_t)(lines[i] + sizeof(lines[i]) - pair));
+	}
 	EXPECT(write(to, lines, sizeof(lines)) == sizeof(lines), "%s", strerror(errno));
 	_exit(0);
 }

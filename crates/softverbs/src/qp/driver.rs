@@ -324,6 +324,9 @@ impl<L: QpLink> Exposed for Host<'_, L> {
         if let Some(link) = self.link.take() {
             link.cut();
         }
+        if let Some(observer) = self.qp.observer() {
+            observer.cut();
+        }
     }
 }
 

@@ -62,6 +62,8 @@ pub(crate) trait ConnObserver: Send + Sync {
     fn established(&self);
     /// The connection has ended; called once.
     fn ended(&self);
+    /// A fault cuts the connection as if the process of the peer had been killed. The end follows.
+    fn cut(&self) {}
 }
 
 /// Asynchronous events of a queue pair.

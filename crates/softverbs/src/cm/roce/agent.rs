@@ -42,6 +42,7 @@ use crate::clock;
 use crate::cm::event::Event;
 use crate::cm::id::Id;
 use crate::guid::guid;
+use crate::instrument;
 use crate::limits::{MAX_REQUESTS, MAX_REQUESTS_OF_HOST, MAX_WAITING_OUTPUTS};
 use crate::lock;
 use crate::port::{self, Full, Port};
@@ -73,8 +74,8 @@ pub(super) struct Agent {
     sending: Mutex<()>,
     /// Held while events are reported.
     reporting: Mutex<()>,
-    /// Exchanges whose queue pairs have received a packet, until the engine passes that on.
-    with_data: Mutex<Vec<CommId>>,
+    /// What drivers of connections have observed, until the engine passes it on.
+    observed: Mutex<Vec<(CommId, Observed)>>,
 }
 
 static AGENT: PerProcess<Arc<Agent>> = PerProcess::new();
@@ -117,7 +118,7 @@ impl Agent {
             state: Mutex::new(state),
             sending: Mutex::default(),
             reporting: Mutex::default(),
-            with_data: Mutex::default(),
+            observed: Mutex::default(),
         });
         let weak: Weak<Self> = Arc::downgrade(&agent);
         agent.port.set_agent(weak);
@@ -287,14 +288,16 @@ impl Agent {
         }
     }
 
-    /// Reports a connect request. Without memory for its event it is rejected.
+    /// Reports a connect request. Without memory for its event it is rejected, and so it is by a fault.
     fn request(&self, exchange: CommId, request: cm::Request) {
+        let reject = || self.change(|state, now| state.manager.destroy(exchange, now));
+        if instrument::rejects_request(request.route.remote) {
+            return reject();
+        }
         let id = lock(&self.state).listeners.get(&request.listener).and_then(Weak::upgrade);
-        let Some(id) = id else {
-            return self.change(|state, now| state.manager.destroy(exchange, now));
-        };
+        let Some(id) = id else { return reject() };
         if id.state().channel.as_ref().is_some_and(|channel| !channel.make_room()) {
-            return self.change(|state, now| state.manager.destroy(exchange, now));
+            return reject();
         }
         let mut event = with_param(RDMA_CM_EVENT_CONNECT_REQUEST, request.param, &request.private_data);
         event.request =
@@ -345,11 +348,17 @@ impl port::Agent for Agent {
 }
 
 impl Source for Agent {
-    /// Messages were received, or queue pairs have received packets.
+    /// Messages were received, or something was observed of queue pairs.
     fn ready(self: Arc<Self>, _events: u32) {
-        let exchanges = std::mem::take(&mut *lock(&self.with_data));
-        self.call(|state, _| {
-            exchanges.into_iter().for_each(|exchange| state.manager.received_data(exchange))
+        let observed = std::mem::take(&mut *lock(&self.observed));
+        self.call(|state, now| {
+            for (exchange, observed) in observed {
+                match observed {
+                    Observed::Data => state.manager.received_data(exchange),
+                    // Without effect if the connection has ended.
+                    Observed::Cut => drop(state.manager.disconnect(exchange, &[], now)),
+                }
+            }
         });
     }
 
@@ -369,15 +378,33 @@ struct Observer {
     exchange: CommId,
 }
 
-impl ConnObserver for Observer {
-    /// Called by the driver of the connection, so the engine passes it on.
-    fn established(&self) {
+/// What a driver has observed of the queue pair of an exchange.
+enum Observed {
+    /// It has received a packet.
+    Data,
+    /// A fault has cut its connection.
+    Cut,
+}
+
+impl Observer {
+    /// Leaves it to the engine, since the caller drives the connection.
+    fn pass_on(&self, observed: Observed) {
         if let Some(agent) = self.agent.upgrade() {
-            lock(&agent.with_data).push(self.exchange);
+            lock(&agent.observed).push((self.exchange, observed));
             agent.engine.kick(agent.clone());
         }
+    }
+}
+
+impl ConnObserver for Observer {
+    fn established(&self) {
+        self.pass_on(Observed::Data);
     }
 
     /// The peer learns of the end by a DREQ, when the program disconnects.
     fn ended(&self) {}
+
+    fn cut(&self) {
+        self.pass_on(Observed::Cut);
+    }
 }
