@@ -374,7 +374,7 @@ vanished_target(struct side *side)
 		OK(rpma_conn_next_event(link.conn, &event));
 		if (event == RPMA_CONN_ESTABLISHED)
 			OK(rpma_conn_next_event(link.conn, &event));
-		/* over RoCE, a process that does not know the request rejects the reply */
+		/* over RoCE a message says that the attempt has ended, not the connection */
 		EXPECT(event == RPMA_CONN_CLOSED || event == RPMA_CONN_LOST ||
 				(over_roce() && event == RPMA_CONN_REJECTED),
 			"%s", rpma_utils_conn_event_2str(event));

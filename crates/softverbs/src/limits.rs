@@ -60,6 +60,9 @@ pub(crate) const SLOT_BUFFER_LEN: i32 = 1 << 20;
 /// Reads of /proc/net/udp within 20 ms for slots that were not in it (`port/owners.rs`): another user whose
 /// processes claim many slots could cause one read for each.
 pub(crate) const OWNER_READS: u32 = 16;
+/// Messages of connection management that a process copies to all others within 20 ms
+/// (`port/management.rs`): each causes as many datagrams as there are processes.
+pub(crate) const CM_COPIES: u32 = 64;
 /// Ended connections of a completion queue whose reasons are kept. There is more than one only with a shared
 /// receive queue.
 pub(crate) const ENDINGS: usize = 16;

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::cm_peer::{Peer, disconnected, disconnecting, ready, reply, request};
+use common::cm_peer::{Peer, disconnected, disconnecting, ready, rejected, reply, request};
 use common::ids::{bind, destroy, new_id, src_port};
 use common::restart::child_alone;
 use common::{End, accept, connect, has_event, listener, next_event, take_request};
@@ -12,7 +12,7 @@ use rdma_sys::rdma_cm_event_type::*;
 use softverbs::rdma as cm;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use transport::roce::wire::cm::{Answered, GSI_QKEY, Mad, Message, Mra, Reason, Rej, Rep, Req};
+use transport::roce::wire::cm::{Answered, GSI_QKEY, Mad, Message, Mra, Reason, Rep, Req};
 use transport::roce::wire::{Bth, Deth, Extension, GSI_QP, Opcode, Operation, Psn};
 
 /// An address that is neither that of the peer nor that of the process.
@@ -27,18 +27,6 @@ fn has_event_now(end: &End) -> bool {
 /// A REP of a queue pair that the peer does not have.
 fn other_reply(local_comm_id: u32, remote_comm_id: u32) -> Message {
     Message::Rep(Rep { local_qpn: 0x12_3457, ..reply(local_comm_id, remote_comm_id) })
-}
-
-fn rejected(local_comm_id: u32, remote_comm_id: u32, reason: Reason) -> Message {
-    Message::Rej(Rej {
-        local_comm_id,
-        remote_comm_id,
-        answered: Answered::Req,
-        info_len: 8,
-        reason,
-        info: [0; Rej::INFO_LEN],
-        private_data: [0; Rej::PRIVATE_DATA_LEN],
-    })
 }
 
 fn resident_pages() -> usize {

@@ -4,16 +4,16 @@
 
 mod common;
 
-use common::cm_peer::{Peer, disconnecting, reply};
+use common::cm_peer::{Peer, disconnecting, rejected, reply, request};
 use common::ids::destroy;
 use common::restart::{Partner, child_alone, print, role, wait_to_be_killed};
-use common::{End, accept, connect, has_event, listener, next_event, take_request};
+use common::{End, accept, connect, has_event, has_event_of, listener, next_event, take_request};
 use rdma_sys::rdma_cm_event_type::*;
 use rdma_sys::{ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state};
 use softverbs::verbs;
 use std::mem::zeroed;
 use std::time::{Duration, Instant};
-use transport::roce::wire::cm::{Answered, Message, Reason};
+use transport::roce::wire::cm::{Answered, Message, Reason, Req};
 use transport::roce::wire::{Bth, Extension, Opcode, Operation, Psn};
 
 #[test]
@@ -42,6 +42,36 @@ fn another_process_answers_the_messages_for_one_that_was_killed() {
     let dreq = disconnecting(0x55, req.local_comm_id, req.local_qpn);
     let Message::Drep(drep) = peer.ask(&dreq).message else { panic!("no DREP") };
     assert_eq!((drep.local_comm_id, drep.remote_comm_id), (req.local_comm_id, 0x55));
+    destroy(listening);
+}
+
+#[test]
+fn a_request_ends_when_the_peer_gives_it_up() {
+    const NAME: &str = "a_request_ends_when_the_peer_gives_it_up";
+    if !child_alone(NAME) {
+        return;
+    }
+    if role().is_some() {
+        let _listening = listener();
+        print(0);
+        wait_to_be_killed();
+    }
+    let (listening, events, port) = listener();
+    let mut others: Vec<_> = (0..3).map(|_| Partner::start(NAME, "other")).collect();
+    others.iter_mut().for_each(|other| assert_eq!(other.number(), 0));
+    let peer = Peer::new();
+    for comm_id in 1..=8 {
+        let req = Req { local_qpn: 0x12_3456 + comm_id, ..request(port, comm_id) };
+        peer.send(Message::Req(req));
+        let (id, _) = take_request(events);
+        // As the kernel does for a process that is killed: the peer does not know the communication id of the
+        // receiver. Any of the processes receives it, and only one has the request.
+        Peer::send_from_any_port(rejected(comm_id, 0, Reason::TIMEOUT));
+        assert!(has_event_of(events, Duration::from_secs(10)), "request {comm_id} has not ended");
+        let (event, status, _) = next_event(events);
+        assert_eq!((event, status), (RDMA_CM_EVENT_REJECTED, i32::from(Reason::TIMEOUT.0)));
+        destroy(id);
+    }
     destroy(listening);
 }
 

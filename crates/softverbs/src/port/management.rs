@@ -5,7 +5,8 @@
 //! slot. If that process has ended, the process that receives the message answers it. A request has no such
 //! id: it is for the process that listens on its service. Any process of the user may receive it, and
 //! forwards it once. If no process listens, or has an exchange for the request, it defers the request for
-//! some milliseconds and then rejects it.
+//! some milliseconds and then rejects it. A peer that gives up its request before it is accepted sends a REJ
+//! without the id of the receiver, which is copied to all processes.
 #![forbid(unsafe_code)]
 
 use std::io::IoSlice;
@@ -18,9 +19,11 @@ use super::Port;
 use super::datagram::{Datagram, Via};
 use super::drops::Reason;
 use super::forward::Requester;
+use super::owners::Rate;
 use super::service::Lookup;
 use super::socket::Family;
 use super::{forward, service, slot};
+use crate::limits::CM_COPIES;
 use crate::lock;
 use crate::policy::Policy;
 use crate::policy::mode::Mode;
@@ -55,6 +58,8 @@ pub(super) struct Management {
     lookup: Mutex<Lookup>,
     /// Requests for services without a listener.
     deferred: Mutex<Vec<Deferred>>,
+    /// Messages that were copied to all processes.
+    copies: Mutex<Rate<CM_COPIES>>,
 }
 
 /// A request whose listener is looked up again before it is rejected.
@@ -144,6 +149,10 @@ impl Port {
         if let cm::Message::Req(req) = &mad.message {
             return self.pass_request(&mad, req, take()?, message, backoff);
         }
+        if is_for_request(&mad.message) {
+            take()?;
+            return self.copy_to_all(message);
+        }
         let Some(slot) = slot_of(&mad.message) else { return Err(Reason::Management) };
         if slot == self.slot.number() {
             return if take()? { Ok(()) } else { self.refuse(&mad, cm::Reason::INVALID_COMM_ID, message) };
@@ -224,12 +233,28 @@ impl Port {
         self.schedule(wait);
         // A second time, since a process may have been busy, or a copy lost.
         if tries == 1 || tries == MOST_TRIES {
-            let slots = lock(&self.management.lookup).slots();
-            for slot in slots.into_iter().filter(|slot| *slot != self.slot.number()) {
-                self.send_to_slot(slot, &message.forwardable());
-            }
+            self.send_to_all(message);
         }
         Ok(())
+    }
+
+    /// Sends a message to all other processes, unless one of them has sent it.
+    fn copy_to_all(&self, message: &Message) -> Result<(), Reason> {
+        if message.via != Via::Network {
+            return Ok(());
+        }
+        if !lock(&self.management.copies).permits(Instant::now()) {
+            return Err(Reason::NotForwarded);
+        }
+        self.send_to_all(message);
+        Ok(())
+    }
+
+    fn send_to_all(&self, message: &Message) {
+        let slots = lock(&self.management.lookup).slots(self.owners.user());
+        for slot in slots.into_iter().filter(|slot| *slot != self.slot.number()) {
+            self.send_to_slot(slot, &message.forwardable());
+        }
     }
 
     /// Another process has the exchange of a request, and has answered it.
@@ -280,6 +305,12 @@ impl Port {
             self.drops.add(Reason::NotSent, 1);
         }
     }
+}
+
+/// Whether it is the REJ of a peer that gives up its REQ, and does not know the communication id of the
+/// receiver. It identifies the REQ.
+fn is_for_request(message: &cm::Message) -> bool {
+    matches!(message, cm::Message::Rej(rej) if rej.remote_comm_id == 0)
 }
 
 /// The slot in the communication id of the receiver. `None`: the message has no such id.

@@ -33,30 +33,24 @@ struct Known {
     looked_for: [Option<Instant>; 256],
     /// When the table was last read.
     read: Option<Instant>,
-    reads: Reads,
+    reads: Rate<OWNER_READS>,
 }
 
-/// The limit on reads of the table: [`OWNER_READS`] in an interval of [`ABSENT_FOR`].
+/// A limit on an operation: `LIMIT` times in an interval of [`ABSENT_FOR`].
 #[derive(Default)]
-pub(super) struct Reads {
+pub(super) struct Rate<const LIMIT: u32> {
     /// Start of the current interval.
-    pub(super) interval: Option<Instant>,
-    pub(super) count: u32,
+    interval: Option<Instant>,
+    count: u32,
 }
 
-impl Reads {
-    /// Begins an interval if the last one has ended. Returns whether it does.
-    pub(super) fn begin(&mut self, now: Instant) -> bool {
-        let is_over = self.interval.is_none_or(|since| now.duration_since(since) >= ABSENT_FOR);
-        if is_over {
+impl<const LIMIT: u32> Rate<LIMIT> {
+    /// Counts an operation. False: the limit of the interval is reached.
+    pub(super) fn permits(&mut self, now: Instant) -> bool {
+        if self.interval.is_none_or(|since| now.duration_since(since) >= ABSENT_FOR) {
             *self = Self { interval: Some(now), count: 0 };
         }
-        is_over
-    }
-
-    /// Counts a read. False: the limit of the interval is reached.
-    pub(super) fn permit(&mut self) -> bool {
-        let is_permitted = self.count < OWNER_READS;
+        let is_permitted = self.count < LIMIT;
         self.count += u32::from(is_permitted);
         is_permitted
     }
@@ -71,7 +65,7 @@ impl Owners {
     pub(super) fn new(user: u32) -> Self {
         let user = Some(user).filter(|&user| user != NOBODY);
         let known =
-            Known { is_ours: [false; 256], looked_for: [None; 256], read: None, reads: Reads::default() };
+            Known { is_ours: [false; 256], looked_for: [None; 256], read: None, reads: Rate::default() };
         Self { user, known: Mutex::new(known) }
     }
 
@@ -92,8 +86,7 @@ impl Owners {
         if is_within(known.looked_for[slot], ABSENT_FOR) {
             return false;
         }
-        known.reads.begin(now);
-        if !known.reads.permit() {
+        if !known.reads.permits(now) {
             return false;
         }
         known.looked_for[slot] = Some(now);

@@ -152,8 +152,10 @@ impl Lookup {
         find(&self.known)
     }
 
-    /// The slots of `user` when the list was last read.
-    pub(super) fn slots(&self) -> Vec<u8> {
+    /// The slots of `user`.
+    pub(super) fn slots(&mut self, user: Option<u32>) -> Vec<u8> {
+        // Reads the list if it is old.
+        self.find(user, &[]);
         self.known.iter().filter_map(|addr| slot::at((*addr).into())).collect()
     }
 }

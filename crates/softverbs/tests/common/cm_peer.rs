@@ -6,7 +6,8 @@ use rustix::net::{AddressFamily, SocketType, bind as bind_socket, socket};
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 use transport::roce::wire::cm::{
-    CmaHeader, Drep, Dreq, GSI_QKEY, Mad, Message, Path, PortSpace, Rep, Req, Rtu, ServiceId, Transport,
+    Answered, CmaHeader, Drep, Dreq, GSI_QKEY, Mad, Message, Path, PortSpace, Reason, Rej, Rep, Req, Rtu,
+    ServiceId, Transport,
 };
 use transport::roce::wire::{
     Addresses, Bth, DEFAULT_PKEY, Deth, Extension, Flow, GSI_QP, ICRC_LEN, Opcode, Operation, Packet, Psn,
@@ -17,6 +18,8 @@ use transport::roce::wire::{
 pub(crate) const HERE: [u8; 4] = [127, 0, 0, 1];
 /// The address of the peer.
 pub(crate) const PEER: [u8; 4] = [127, 0, 0, 9];
+/// The GUID of the peer.
+const CA_GUID: u64 = 0x1234;
 
 /// The peer: a socket that receives the datagrams to its address.
 pub(crate) struct Peer(UdpSocket);
@@ -109,6 +112,21 @@ fn send_packet_from(socket: &UdpSocket, bth: &Bth, extension: &Extension, payloa
     socket.send_to(&packet, SocketAddrV4::new(HERE.into(), UDP_PORT)).unwrap();
 }
 
+/// A REJ of the peer. One for a timeout is identified by the GUID.
+pub(crate) fn rejected(local_comm_id: u32, remote_comm_id: u32, reason: Reason) -> Message {
+    let mut info = [0; Rej::INFO_LEN];
+    info[..8].copy_from_slice(&CA_GUID.to_be_bytes());
+    Message::Rej(Rej {
+        local_comm_id,
+        remote_comm_id,
+        answered: Answered::Req,
+        info_len: 8,
+        reason,
+        info,
+        private_data: [0; Rej::PRIVATE_DATA_LEN],
+    })
+}
+
 /// A REQ of the peer for a port of rdma_cm.
 pub(crate) fn request(port: u16, comm_id: u32) -> Req {
     let header =
@@ -129,7 +147,7 @@ pub(crate) fn request(port: u16, comm_id: u32) -> Req {
     Req {
         local_comm_id: comm_id,
         service_id: ServiceId::new(PortSpace::Tcp, port),
-        local_ca_guid: 0x1234,
+        local_ca_guid: CA_GUID,
         local_qkey: 0,
         local_qpn: 0x12_3456,
         responder_resources: 3,
@@ -167,7 +185,7 @@ pub(crate) fn reply(local_comm_id: u32, remote_comm_id: u32) -> Rep {
         end_to_end_flow_control: false,
         rnr_retry_count: 7,
         srq: false,
-        local_ca_guid: 0x1234,
+        local_ca_guid: CA_GUID,
         private_data: [3; Rep::PRIVATE_DATA_LEN],
     }
 }

@@ -243,8 +243,13 @@ pub(crate) fn listener() -> (*mut rdma_cm_id, *mut rdma_event_channel, u16) {
 
 /// Whether an event of connection management is queued, or is within this time.
 pub(crate) fn has_event(end: &End, within: Duration) -> bool {
+    has_event_of(end.events, within)
+}
+
+/// As [`has_event`], of a channel.
+pub(crate) fn has_event_of(events: *mut rdma_event_channel, within: Duration) -> bool {
     // SAFETY: the channel lives, and with it its descriptor.
-    let fd = unsafe { BorrowedFd::borrow_raw((*end.events).fd) };
+    let fd = unsafe { BorrowedFd::borrow_raw((*events).fd) };
     poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&within.try_into().unwrap())) == Ok(1)
 }
 
