@@ -12,6 +12,8 @@ use rdma_sys::rdma_cm_event_type::*;
 use rdma_sys::{ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state};
 use softverbs::verbs;
 use std::mem::zeroed;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 use transport::roce::wire::cm::{Answered, Message, Reason, Req};
 use transport::roce::wire::{Bth, Extension, Opcode, Operation, Psn};
@@ -108,6 +110,28 @@ fn a_connection_ends_when_the_process_that_accepted_it_is_killed() {
     server.kill();
     has_ended(&client);
     client.destroy();
+}
+
+/// Its sockets are close-on-exec, and no exit handler runs.
+#[test]
+fn a_connection_ends_when_the_process_executes_another_program() {
+    const NAME: &str = "a_connection_ends_when_the_process_executes_another_program";
+    if !child_alone(NAME) {
+        return;
+    }
+    if role().is_some() {
+        let (_, events, port) = listener();
+        print(port.into());
+        let end = accept(take_request(events).0, 4, b"");
+        assert_eq!(next_event(end.events).0, RDMA_CM_EVENT_ESTABLISHED);
+        panic!("{}", Command::new("sleep").arg("100").exec());
+    }
+    let mut server = Partner::start(NAME, "server");
+    let client = connect(c"127.0.0.1", server.number() as u16, 4, b"");
+    assert_eq!(next_event(client.events).0, RDMA_CM_EVENT_ESTABLISHED);
+    has_ended(&client);
+    client.destroy();
+    drop(server);
 }
 
 #[test]

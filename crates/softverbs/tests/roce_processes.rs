@@ -4,11 +4,15 @@
 
 mod common;
 
-use common::cm_peer::{Peer, request};
+use std::collections::BTreeSet;
+use std::net::{SocketAddrV4, UdpSocket};
+use std::time::{Duration, Instant};
+
+use common::cm_peer::{PEER, Peer, request, send_from};
 use common::ids::destroy;
 use common::restart::{Partner, child_alone, print, role, wait_to_be_killed};
-use common::{listener, take_request};
-use transport::roce::wire::cm::{Answered, Message};
+use common::{has_event_of, listener, take_request};
+use transport::roce::wire::cm::{Answered, Message, Req};
 
 /// The kernel gives a REQ to any process, and those of another source port to another one.
 #[test]
@@ -32,7 +36,7 @@ fn no_process_rejects_a_request_that_another_one_has() {
     peer.send(Message::Req(request(port, 0x99)));
     server.number();
     // A peer repeats a request after 200 ms at the earliest; the list of listeners is used for 20 ms.
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    std::thread::sleep(Duration::from_millis(200));
     for _ in 0..16 {
         Peer::send_from_any_port(Message::Req(request(port, 0x99)));
     }
@@ -46,6 +50,43 @@ fn no_process_rejects_a_request_that_another_one_has() {
     for n in 0..4 {
         Peer::send_from_any_port(Message::Req(request(port, 0x9a)));
         assert!(matches!(peer.receive().message, Message::Rej(_)), "request {n}");
+    }
+    destroy(listening);
+}
+
+/// A stopped process neither takes nor forwards what the kernel gives it.
+#[test]
+fn a_stopped_process_keeps_requests_from_no_other_one() {
+    const NAME: &str = "a_stopped_process_keeps_requests_from_no_other_one";
+    const PEERS: u32 = 8;
+    if !child_alone(NAME) {
+        return;
+    }
+    if role().is_some() {
+        listener();
+        print(0);
+        wait_to_be_killed();
+    }
+    let (listening, events, port) = listener();
+    let mut stopped = Partner::start(NAME, "stopped");
+    stopped.number();
+    stopped.stop();
+    // A hash of addresses and ports, or the filter, may select the stopped process for each of them.
+    let peers: Vec<_> =
+        (0..PEERS).map(|_| UdpSocket::bind(SocketAddrV4::new(PEER.into(), 0)).unwrap()).collect();
+    let (mut requested, begin) = (BTreeSet::new(), Instant::now());
+    while requested.len() < PEERS as usize {
+        assert!(begin.elapsed() < Duration::from_secs(15), "only requests {requested:?} have arrived");
+        for (peer, n) in peers.iter().zip(0..).filter(|(_, n)| !requested.contains(n)) {
+            let mut req = Req { local_qpn: 0x10_0000 + n, ..request(port, 1 + n) };
+            req.private_data[36] = n as u8;
+            send_from(peer, Message::Req(req));
+        }
+        while has_event_of(events, Duration::from_millis(200)) {
+            let (id, data) = take_request(events);
+            requested.insert(u32::from(data[0]));
+            destroy(id);
+        }
     }
     destroy(listening);
 }

@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::datagram::{Datagram, Via};
@@ -30,7 +31,10 @@ impl Inlet {
     pub(crate) fn open(port: &Arc<Port>, claim: &Claim) -> Result<Arc<Self>, Errno> {
         let token = port.engine.token();
         let inlet = Arc::new(Self { port: Arc::downgrade(port), token, socket: claim.socket.clone() });
+        // Counted from now on, as it is until it is dropped.
+        port.listeners.fetch_add(1, Ordering::Relaxed);
         port.engine.add(token, inlet.socket.as_raw_fd(), libc::EPOLLIN as u32, inlet.clone())?;
+        port.check();
         Ok(inlet)
     }
 
@@ -38,6 +42,14 @@ impl Inlet {
     pub(crate) fn close(&self) {
         if let Some(port) = self.port.upgrade() {
             port.engine.remove(self.token, self.socket.as_raw_fd());
+        }
+    }
+}
+
+impl Drop for Inlet {
+    fn drop(&mut self) {
+        if let Some(port) = self.port.upgrade() {
+            port.listeners.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

@@ -52,7 +52,7 @@ mod tests;
 mod traffic;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, Weak};
 
 use drops::{Drops, Reason};
@@ -116,6 +116,8 @@ pub(crate) struct Port {
     sockets: Sockets,
     table: Table,
     order: Mutex<Order>,
+    /// Listeners of connection management.
+    listeners: AtomicU32,
     owners: Owners,
     receiver: Mutex<Receiver>,
     buffers: Buffers,
@@ -149,6 +151,7 @@ impl Port {
             sockets,
             table: Table::default(),
             order: Mutex::default(),
+            listeners: AtomicU32::new(0),
             owners,
             receiver: Mutex::new(Receiver::new(policy)),
             buffers: Buffers::default(),

@@ -10,13 +10,15 @@
 //! A process sends queries when it joins, and when it receives a packet of another slot. The interval is at
 //! least [`INTERVAL`] and doubles up to [`MAX_INTERVAL`] while the result does not change, since a stopped
 //! process does not answer. An outdated filter costs only speed, unless it selects a stopped process, which
-//! forwards nothing. Therefore a process with queue pairs sends a *check*, a packet to its own slot, every
-//! [`CHECK_INTERVAL`], and queries if it does not arrive.
+//! forwards nothing. Therefore a process with queue pairs or listeners sends *checks* every
+//! [`CHECK_INTERVAL`], and queries the positions if one is lost: a packet to its own slot must arrive, and a
+//! query to the default position, where requests of connection management go, must be answered.
 #![forbid(unsafe_code)]
 
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::Port;
@@ -47,15 +49,28 @@ pub(super) struct Query {
     slot: u8,
 }
 
+/// As a position: the default of the filter. Positions are below [`MAX_SLOT`].
+const DEFAULT: u8 = 0xff;
+/// A slot that no process has, whose packets go to the default position.
+pub(super) const NO_SLOT: u8 = MAX_SLOT + 1;
+
 /// A manufacturer-specific opcode, which no adapter sends by default.
 const QUERY_OPCODE: u8 = 0xff;
 const QUERY_LEN: usize = 20;
 
 impl Query {
-    fn encode(&self) -> [u8; QUERY_LEN] {
+    #[cfg(test)]
+    pub(super) fn new(position: u8, nonce: u32, slot: u8) -> Self {
+        Self { position, nonce, slot }
+    }
+
+    pub(super) fn encode(&self) -> [u8; QUERY_LEN] {
         let mut bytes = [0; QUERY_LEN];
         bytes[0] = QUERY_OPCODE;
-        bytes[steer::QPN_AT + 1] = self.position;
+        match self.position {
+            DEFAULT => bytes[steer::QPN_AT] = NO_SLOT,
+            position => bytes[steer::QPN_AT + 1] = position,
+        }
         bytes[12..16].copy_from_slice(&self.nonce.to_be_bytes());
         bytes[16] = self.slot;
         bytes
@@ -64,7 +79,8 @@ impl Query {
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; QUERY_LEN] = bytes.try_into().ok()?;
         let nonce = u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
-        let query = Self { position: bytes[steer::QPN_AT + 1], nonce, slot: bytes[16] };
+        let position = if bytes[steer::QPN_AT] == NO_SLOT { DEFAULT } else { bytes[steer::QPN_AT + 1] };
+        let query = Self { position, nonce, slot: bytes[16] };
         (query.encode() == *bytes && (1..=MAX_SLOT).contains(&query.slot)).then_some(query)
     }
 }
@@ -126,16 +142,31 @@ pub(super) struct Order {
     attached: [Vec<(u8, u8)>; 2],
     /// A check of the family has not arrived yet.
     unchecked: [bool; 2],
-    /// When the next checks are sent; `None`: there is no queue pair.
+    /// The nonce of the query to the default position of the family that was not answered yet.
+    unanswered: [Option<u32>; 2],
+    /// When the next checks are sent; `None`: there are neither queue pairs nor listeners.
     check_at: Option<Instant>,
     /// The number of consecutive rounds that confirmed the attached tables.
     unchanged: u32,
 }
 
 impl Order {
+    /// The positions in the filter that was attached last.
+    #[cfg(test)]
+    pub(super) fn attached(&self, family: Family) -> &[(u8, u8)] {
+        &self.attached[family as usize]
+    }
+
     fn interval(&self) -> Duration {
         (INTERVAL * (1 << self.unchanged.min(10))).min(MAX_INTERVAL)
     }
+}
+
+/// An unpredictable number. `None`: the kernel has none.
+fn nonce() -> Option<u32> {
+    let mut random = [0; 4];
+    getrandom::fill(&mut random).ok()?;
+    Some(u32::from_ne_bytes(random))
 }
 
 impl Port {
@@ -143,7 +174,7 @@ impl Port {
     pub(super) fn joined(&self) {
         for family in Family::ALL {
             if self.sockets.get(family).is_some() && owners::members(family) == Some(1) {
-                self.attach_filter(family, &[(self.slot.number(), 0)]);
+                self.attach_filter(family, &[(self.slot.number(), 0)], 0);
             }
         }
         self.begin_round();
@@ -179,11 +210,7 @@ impl Port {
 
     /// Sends a query to each position.
     fn begin_round(&self) {
-        let mut random = [0; 4];
-        if getrandom::fill(&mut random).is_err() {
-            return;
-        }
-        let nonce = u32::from_ne_bytes(random);
+        let Some(nonce) = nonce() else { return };
         let count = |family: Family| match self.sockets.get(family) {
             None => 0,
             Some(_) => {
@@ -224,6 +251,10 @@ impl Port {
     pub(super) fn answered(&self, slot: u8, family: Family, position: u8, nonce: u32) {
         let are_all = {
             let mut order = lock(&self.order);
+            if position == DEFAULT {
+                order.unanswered[family as usize].take_if(|of| *of == nonce);
+                return;
+            }
             let Some(round) = order.round.as_mut().filter(|round| round.nonce == nonce) else { return };
             round.answers[family as usize].add(slot, position);
             round.answers.iter().all(Answers::are_all)
@@ -235,26 +266,32 @@ impl Port {
 
     /// Sends the next checks, and queries the positions if the last check of a family has not arrived.
     pub(super) fn check(&self) {
-        let has_queue_pairs = !self.table.is_empty();
+        let is_used = !self.table.is_empty() || self.listeners.load(Ordering::Relaxed) > 0;
+        let nonce = nonce();
         let lost = {
             let (mut order, now) = (lock(&self.order), Instant::now());
             if order.check_at.is_some_and(|at| now < at) {
                 return;
             }
-            if !has_queue_pairs {
-                (order.check_at, order.unchecked) = (None, [false; 2]);
+            if !is_used {
+                (order.check_at, order.unchecked, order.unanswered) = (None, [false; 2], [None; 2]);
                 return;
             }
             order.check_at = Some(now + CHECK_INTERVAL);
-            let lost = order.unchecked.contains(&true);
+            let lost = order.unchecked.contains(&true) || order.unanswered.iter().any(Option::is_some);
             order.unchecked = Family::ALL.map(|family| self.sockets.get(family).is_some());
+            order.unanswered = Family::ALL.map(|family| self.sockets.get(family).and(nonce));
             lost
         };
         let mut packet = [0; QUERY_LEN];
         packet[0] = QUERY_OPCODE;
         packet[steer::QPN_AT] = self.slot.number();
+        let query = nonce.map(|nonce| Query { position: DEFAULT, nonce, slot: self.slot.number() }.encode());
         for family in Family::ALL {
             self.send_to_group(family, &packet);
+            if let Some(query) = &query {
+                self.send_to_group(family, query);
+            }
         }
         self.schedule(CHECK_INTERVAL);
         if lost {
@@ -312,8 +349,8 @@ impl Port {
         };
         for (family, table) in Family::ALL.into_iter().zip(&tables) {
             // If the table lacks this process, the queries failed, and another member may have a better one.
-            if table.iter().any(|(slot, _)| *slot == self.slot.number()) {
-                self.attach_filter(family, table);
+            if let Some((_, own)) = table.iter().find(|(slot, _)| *slot == self.slot.number()) {
+                self.attach_filter(family, table, *own);
             }
         }
         if again {
@@ -326,12 +363,12 @@ impl Port {
     pub(super) fn position(&self, family: Family) -> Option<u8> {
         let order = lock(&self.order);
         let slot = self.slot.number();
-        order.attached[family as usize].iter().find(|(of, _)| *of == slot).map(|(_, position)| *position)
+        order.attached(family).iter().find(|(of, _)| *of == slot).map(|(_, position)| *position)
     }
 
-    pub(super) fn attach_filter(&self, family: Family, table: &[(u8, u8)]) {
+    pub(super) fn attach_filter(&self, family: Family, table: &[(u8, u8)], default: u8) {
         let Some(socket) = self.sockets.get(family) else { return };
-        if let Err(e) = sys::attach_steering(socket, &steer::filter(table)) {
+        if let Err(e) = sys::attach_steering(socket, &steer::filter(table, default)) {
             log::debug!("cannot attach the filter of UDP port {UDP_PORT}: error {e}; packets are forwarded");
         }
     }
@@ -345,6 +382,8 @@ mod tests {
     fn a_query_is_parsed_as_it_was_made() {
         let query = Query { position: 0xfe, nonce: 0x1234_5678, slot: 7 };
         assert_eq!(Query::parse(&query.encode()), Some(query));
+        let of_default = Query { position: DEFAULT, ..query };
+        assert_eq!(Query::parse(&of_default.encode()), Some(of_default));
         assert_eq!(Query::parse(&Query { slot: 0, ..query }.encode()), None);
         assert_eq!(Query::parse(&query.encode()[..19]), None);
     }

@@ -15,7 +15,7 @@ use super::datagram::{Datagram, Via};
 use super::drops::Reason;
 use super::forward;
 use super::management::Message;
-use super::order::Query;
+use super::order::{NO_SLOT, Query};
 use super::socket::{Family, SLOT_TOKEN};
 use super::steer::QPN_AT;
 use super::{Endpoint, Port, slot};
@@ -220,7 +220,7 @@ impl Port {
             return Err(Reason::Multicast);
         }
         let slot = bytes[QPN_AT];
-        if slot == 0 {
+        if slot == 0 || slot == NO_SLOT {
             if num == GSI_QP {
                 found.messages.try_reserve(1).map_err(|_| Reason::Memory)?;
                 found.messages.push(Message::copy(datagram).ok_or(Reason::Management)?);

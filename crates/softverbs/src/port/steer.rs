@@ -2,11 +2,14 @@
 //! The classic BPF filter that selects the socket of a packet, as a value.
 //!
 //! Its input is the UDP payload, which has the destination queue pair number at offset [`QPN_AT`]; the first
-//! byte of the number is the slot. The filter returns the position of the slot's process. For a slot that is
-//! not in the table it returns a position that no socket has, and the kernel selects a socket by a hash of
-//! the addresses. In a query the slot is 0, the second byte is a position, and the third is 0. A message of
-//! connection management to queue pair 1 goes to the slot in the communication id of the receiver; a REQ has
-//! none, so any process may receive it.
+//! byte of the number is the slot. The filter returns the position of the slot's process. In a query the slot
+//! is 0, the second byte is a position, and the third is 0. A message of connection management to queue pair
+//! 1 goes to the slot in the communication id of the receiver.
+//!
+//! A REQ has no such id, so any process may receive it. It goes to the *default* position, that of the process
+//! that has attached the filter, as all other packets whose slot is not in the table. Were the socket left to
+//! the kernel, which selects it by a hash of the addresses, a stopped process would get all requests of some
+//! hosts, and [`super::order`] could not notice.
 #![forbid(unsafe_code)]
 
 use transport::roce::wire::{BTH_LEN, Deth, GSI_QP};
@@ -21,8 +24,6 @@ const ATTRIBUTE_AT: u32 = MAD_AT + 16;
 const COMM_ID_AT: u32 = MAD_AT + 24 + 4;
 /// The attribute of a REQ.
 const REQ: u32 = 0x10;
-/// A position that no socket has.
-const NONE: u32 = 0xffff;
 
 // Opcodes, with their names in linux/bpf_common.h.
 const LOAD_BYTE: u16 = 0x30; // BPF_LD | BPF_B | BPF_ABS
@@ -37,8 +38,8 @@ const fn op(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code, jt, jf, k }
 }
 
-/// The filter for a table from slot to position, in which each slot is unique.
-pub(super) fn filter(table: &[(u8, u8)]) -> Vec<libc::sock_filter> {
+/// The filter for a table from slot to position, in which each slot is unique, and the default position.
+pub(super) fn filter(table: &[(u8, u8)], default: u8) -> Vec<libc::sock_filter> {
     let mut table = table.to_vec();
     table.sort_unstable();
     let mut filter = vec![
@@ -56,24 +57,24 @@ pub(super) fn filter(table: &[(u8, u8)]) -> Vec<libc::sock_filter> {
         // A query.
         op(LOAD_BYTE, 0, 0, QPN_AT as u32 + 1),
         op(RETURN_A, 0, 0, 0),
-        op(RETURN, 0, 0, NONE),
+        op(RETURN, 0, 0, u32::from(default)),
     ];
-    filter.extend(search(&table));
+    filter.extend(search(&table, default));
     filter
 }
 
 /// A binary search for the slot in the accumulator.
-fn search(table: &[(u8, u8)]) -> Vec<libc::sock_filter> {
+fn search(table: &[(u8, u8)], default: u8) -> Vec<libc::sock_filter> {
     match table {
-        [] => vec![op(RETURN, 0, 0, NONE)],
+        [] => vec![op(RETURN, 0, 0, u32::from(default))],
         [(slot, position)] => vec![
             op(JUMP_EQUAL, 0, 1, u32::from(*slot)),
             op(RETURN, 0, 0, u32::from(*position)),
-            op(RETURN, 0, 0, NONE),
+            op(RETURN, 0, 0, u32::from(default)),
         ],
         _ => {
             let (low, high) = table.split_at(table.len() / 2);
-            let (first_high, low, high) = (u32::from(high[0].0), search(low), search(high));
+            let (first_high, low, high) = (u32::from(high[0].0), search(low, default), search(high, default));
             let mut filter = match u8::try_from(low.len()) {
                 Ok(len) => vec![op(JUMP_AT_LEAST, len, 0, first_high)],
                 // The offset of a conditional jump has 8 bits.
@@ -123,18 +124,19 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_in_the_table_has_its_position_and_others_none() {
+    fn a_slot_in_the_table_has_its_position_and_others_the_default() {
         let mut random = fastrand::Rng::with_seed(4791);
         for count in (0..=254).step_by(7).chain([1, 2, 3, 254]) {
             let mut slots: Vec<u8> = (1..=254).collect();
             random.shuffle(&mut slots);
             let table: Vec<_> = slots[..count].iter().copied().zip(0..).collect();
-            let filter = filter(&table);
+            let default = random.u8(..);
+            let filter = filter(&table, default);
             assert!(filter.len() <= 4096, "the limit of the kernel (BPF_MAXINSNS)");
             for slot in 1..=255u8 {
                 let position = table.iter().find(|(of, _)| *of == slot).map(|(_, position)| *position);
                 let low = random.u32(..1 << 16);
-                let expected = position.map_or(NONE, u32::from);
+                let expected = u32::from(position.unwrap_or(default));
                 assert_eq!(
                     run(&filter, &packet(u32::from(slot) << 16 | low)),
                     expected,
@@ -145,8 +147,8 @@ mod tests {
     }
 
     #[test]
-    fn a_message_goes_to_the_slot_of_its_communication_id_and_a_request_to_none() {
-        let filter = filter(&[(9, 3), (200, 1)]);
+    fn a_message_goes_to_the_slot_of_its_communication_id_and_a_request_to_the_default() {
+        let filter = filter(&[(9, 3), (200, 1)], 77);
         let message = |attribute: u16, slot: u8| {
             let mut message = [0; 280];
             message[QPN_AT + 2] = 1;
@@ -156,19 +158,20 @@ mod tests {
         };
         for attribute in [0x11, 0x12, 0x13, 0x14, 0x15, 0x16] {
             assert_eq!(run(&filter, &message(attribute, 200)), 1, "{attribute:#x}");
-            assert_eq!(run(&filter, &message(attribute, 7)), NONE, "{attribute:#x}");
+            assert_eq!(run(&filter, &message(attribute, 7)), 77, "{attribute:#x}");
         }
-        assert_eq!(run(&filter, &message(0x10, 200)), NONE, "a REQ");
+        assert_eq!(run(&filter, &message(0x10, 200)), 77, "a REQ");
     }
 
     #[test]
-    fn a_query_goes_to_its_position_and_other_numbers_to_none() {
-        let filter = filter(&[(9, 3), (200, 1)]);
+    fn a_query_goes_to_its_position_and_other_numbers_to_the_default() {
+        let filter = filter(&[(9, 3), (200, 1)], 77);
         for position in 0..=255 {
             assert_eq!(run(&filter, &packet(position << 8)), position);
         }
-        assert_eq!(run(&filter, &packet(2)), NONE);
-        assert_eq!(run(&filter, &packet(0x0307)), NONE);
+        assert_eq!(run(&filter, &packet(2)), 77);
+        assert_eq!(run(&filter, &packet(0x0307)), 77);
+        assert_eq!(run(&filter, &packet(0xff_0000)), 77);
         assert_eq!(run(&filter, &[0; 5]), 0, "too short: the kernel ends the filter");
     }
 }

@@ -96,7 +96,8 @@ impl Peer {
     }
 }
 
-fn send_from(socket: &UdpSocket, message: Message) {
+/// Sends a message from this socket.
+pub(crate) fn send_from(socket: &UdpSocket, message: Message) {
     let bth = Bth::new(Opcode::Ud(Operation::SendOnly), GSI_QP, Psn::new(0));
     let deth = Extension::Deth(Deth { qkey: GSI_QKEY, source_qp: GSI_QP });
     send_packet_from(socket, &bth, &deth, &Mad { transaction: 7, message }.encode());

@@ -4,6 +4,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
 use super::namespace;
 
 /// Starts this test again as the child that has the device, with these variables beside. True in that child.
@@ -70,6 +72,13 @@ impl Partner {
     /// Waits until it ends.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.process.wait().unwrap()
+    }
+
+    /// Stops it (SIGSTOP), and waits until it has stopped.
+    pub(crate) fn stop(&self) {
+        let pid = Pid::from_child(&self.process);
+        kill_process(pid, Signal::STOP).unwrap();
+        waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();
     }
 
     pub(crate) fn kill(mut self) {

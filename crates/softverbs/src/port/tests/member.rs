@@ -133,10 +133,21 @@ impl Member {
         assert_eq!(self.answer(), []);
     }
 
+    /// A command that is answered by a number.
+    pub(super) fn ask(&mut self, command: &str) -> u32 {
+        writeln!(self.commands, "{command}").unwrap();
+        self.answer()[0]
+    }
+
     /// Its position in the filter.
     pub(super) fn position(&mut self) -> u32 {
-        writeln!(self.commands, "position").unwrap();
-        self.answer()[0]
+        self.ask("position")
+    }
+
+    /// Has a process that is late bind the port.
+    pub(super) fn bind(&mut self) -> Result<(), Errno> {
+        writeln!(self.commands, "bind").unwrap();
+        self.started()
     }
 
     pub(super) fn report(&mut self) -> Report {

@@ -5,6 +5,9 @@
 //! processes with one queue pair number each, which carry out commands. World and members are this test
 //! binary with another test, which is ignored otherwise.
 
+#[path = "../../../tests/common/cm_peer.rs"]
+#[allow(dead_code, reason = "each test program uses a part")]
+mod cm_peer;
 mod endpoint;
 mod group;
 mod icmp;
@@ -45,9 +48,13 @@ fn world() {
         "many" => group::many(),
         "broken" => steering::broken(),
         "stopped" => steering::stopped(),
+        "requests" => steering::requests(),
         "containers" => group::containers(),
         "users" => users::users(),
         "hostile" => users::hostile(),
+        "before" => users::before(),
+        "listening" => users::listening(),
+        "executes" => users::executes(),
         "forked" => group::forked(),
         "writable" => endpoint::writable(),
         "icmp" => icmp::icmp(),

@@ -1,19 +1,32 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The processes that tests start: members, and strangers, which violate the protocol.
 
+use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_reuseport};
+use rustix::net::{AddressFamily, SocketType, bind, socket};
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::WORLD;
 use crate::port::drops::Reason;
+use crate::port::order::Query;
 use crate::port::socket::Family;
-use crate::port::{Endpoint, Packet, Port, allocate_number, forward, release_number, slot};
+use crate::port::{
+    Agent, Claim, Endpoint, Full, Inlet, Packet, Port, allocate_number, forward, release_number, service,
+    slot,
+};
 use crate::progress::By;
 use crate::sys::Errno;
 use crate::{fork, lock};
-use transport::roce::wire::{Addresses, Flow, UDP_PORT, icrc};
+use transport::roce::cm::Bound;
+use transport::roce::wire::cm::{Dreq, GSI_QKEY, Mad, Message, PortSpace, ServiceId};
+use transport::roce::wire::{
+    Addresses, Bth, Deth, Extension, Flow, GSI_QP, Opcode, Operation, Packet as PacketOnWire, Psn, UDP_PORT,
+    icrc,
+};
 
 /// The endpoint of a member.
 #[derive(Default)]
@@ -62,6 +75,35 @@ pub(super) fn packet(to: u32, from: u32, number: u32, len: usize) -> Vec<u8> {
     packet
 }
 
+/// Counts messages of connection management.
+#[derive(Default)]
+struct Messages(AtomicU32);
+
+impl Agent for Messages {
+    fn received(&self, _: &Mad, _: IpAddr, _: IpAddr) -> Result<bool, Full> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(true)
+    }
+}
+
+/// A DREQ for the process of a queue pair, between loopback addresses.
+fn disconnection(num: u32) -> Vec<u8> {
+    let dreq = Dreq {
+        local_comm_id: 1,
+        remote_comm_id: num << 8,
+        remote_qpn: num,
+        private_data: [0; Dreq::PRIVATE_DATA_LEN],
+    };
+    let bth = Bth::new(Opcode::Ud(Operation::SendOnly), GSI_QP, Psn::new(0));
+    let deth = Extension::Deth(Deth { qkey: GSI_QKEY, source_qp: GSI_QP });
+    let mut packet = PacketOnWire::encode_headers(&bth, &deth).to_vec();
+    packet.extend(Mad { transaction: 1, message: Message::Dreq(dreq) }.encode());
+    let addresses = Addresses::V4 { source: [127, 0, 0, 1], destination: [127, 0, 0, 1] };
+    let flow = Flow { addresses, source_port: UDP_PORT, destination_port: UDP_PORT };
+    packet.extend(icrc::icrc(&flow, 0, &[&packet]));
+    packet
+}
+
 fn loopback() -> Option<IpAddr> {
     match std::env::var(WORLD).as_deref() {
         Ok("4") => Some(Ipv4Addr::LOCALHOST.into()),
@@ -98,7 +140,10 @@ fn member() {
         Err(e) => return println!("@0 {e}"),
     };
     println!("@{num}");
-    let mut sent = 0;
+    let agent = Arc::new(Messages::default());
+    let weak: Weak<Messages> = Arc::downgrade(&agent);
+    port.set_agent(weak);
+    let (mut sent, mut held) = (0, Vec::new());
     for (command, numbers) in commands() {
         match command.as_str() {
             "send" => {
@@ -129,12 +174,18 @@ fn member() {
             }
             "scramble" => {
                 let table: Vec<_> = (1..=254).zip((0..5).cycle().skip(sent as usize)).collect();
-                port.attach_filter(Family::of(address), &table);
+                port.attach_filter(Family::of(address), &table, (sent % 5) as u8);
                 println!("@");
             }
             "steer" => {
                 let table: Vec<_> = (1..=254).map(|slot| (slot, numbers[0] as u8)).collect();
-                port.attach_filter(Family::of(address), &table);
+                port.attach_filter(Family::of(address), &table, numbers[0] as u8);
+                println!("@");
+            }
+            // A filter with the right positions and another default.
+            "default" => {
+                let table = lock(&port.order).attached(Family::of(address)).to_vec();
+                port.attach_filter(Family::of(address), &table, numbers[0] as u8);
                 println!("@");
             }
             "poll" => {
@@ -147,6 +198,26 @@ fn member() {
                     }
                 });
                 println!("@");
+            }
+            // Whether a request for this port of rdma_cm would be passed on.
+            "find" => {
+                let service = ServiceId::new(PortSpace::Tcp, numbers[0] as u16);
+                let wanted = service::addresses(service, address).unwrap();
+                let found = service::Lookup::default().find(port.owners.user(), &wanted);
+                println!("@{}", u32::from(found.is_some()));
+            }
+            // Listens on a port of rdma_cm; EADDRINUSE and so on.
+            "listen" => match Claim::new(PortSpace::Tcp, numbers[0] as u16, Bound::Any) {
+                Ok(claim) => {
+                    held.push((Inlet::open(&port, &claim).unwrap(), claim));
+                    println!("@0");
+                }
+                Err(e) => println!("@{e}"),
+            },
+            "messages" => println!("@{}", agent.0.load(Ordering::Relaxed)),
+            "exec" => {
+                println!("@");
+                panic!("{}", Command::new("sleep").arg("100").exec());
             }
             "position" => println!("@{}", port.position(Family::of(address)).unwrap()),
             "fork" => {
@@ -164,6 +235,25 @@ fn member() {
     }
 }
 
+/// A process that claims its slot, and binds the port later.
+#[test]
+#[ignore = "started by other tests"]
+fn late() {
+    let Some(address) = loopback() else { return };
+    println!("@{}", allocate_number().unwrap());
+    let mut members = Vec::new();
+    for (command, _) in commands() {
+        assert_eq!(command, "bind");
+        match set_up(address) {
+            Ok(member) => {
+                println!("@{}", member.0);
+                members.push(member);
+            }
+            Err(e) => println!("@0 {e}"),
+        }
+    }
+}
+
 /// A process that violates the protocol.
 #[test]
 #[ignore = "started by other tests"]
@@ -172,7 +262,7 @@ fn stranger() {
         return;
     }
     println!("@1");
-    let mut held = Vec::new();
+    let (mut held, mut ports) = (Vec::new(), Vec::new());
     for (command, numbers) in commands() {
         match command.as_str() {
             "hold" => {
@@ -197,12 +287,59 @@ fn stranger() {
                 let bytes = [&message.header()[..], &datagram].concat();
                 held[0].send_to(&bytes, slot::address((num >> 16) as u8)).unwrap();
             }
+            // A message of connection management, as if it were passed on to the listener at this port.
+            "forge-message" => {
+                let message = disconnection(numbers[0]);
+                let address = Ipv4Addr::LOCALHOST.into();
+                let passed_on = forward::Message::Packet {
+                    source: address,
+                    source_port: UDP_PORT,
+                    destination: address,
+                    datagram: &message,
+                };
+                let service = ServiceId::new(PortSpace::Tcp, numbers[1] as u16);
+                let [.., to] = service::addresses(service, address).unwrap();
+                held[0].send_to(&[&passed_on.header()[..], &message].concat(), to).unwrap();
+            }
+            // A query, which only a process at the port may send.
+            "query" => {
+                let slot = slot::at(held[0].local_addr().unwrap()).unwrap();
+                for position in [0, 1, 255] {
+                    let query = Query::new(position, 77, slot).encode();
+                    held[0].send_to(&query, ("127.0.0.1", UDP_PORT)).unwrap();
+                }
+            }
+            "answers" => {
+                held[0].set_nonblocking(true).unwrap();
+                let mut count = 0;
+                while held[0].recv(&mut [0; 512]).is_ok() {
+                    count += 1;
+                }
+                println!("@{count}");
+                continue;
+            }
+            "port" => {
+                let address = [IpAddr::from([0; 4]), Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+                let address = SocketAddr::new(address[numbers[0] as usize], UDP_PORT);
+                let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+                let socket = socket(family, SocketType::DGRAM, None).unwrap();
+                set_socket_reuseport(&socket, true).unwrap();
+                set_socket_reuseaddr(&socket, true).unwrap();
+                bind(&socket, &address).unwrap();
+                ports.push(socket);
+            }
+            "release" => ports.clear(),
+            "service" => {
+                let service = ServiceId::new(PortSpace::Tcp, numbers[0] as u16);
+                let [.., any] = service::addresses(service, Ipv4Addr::LOCALHOST.into()).unwrap();
+                held.push(std::net::UdpSocket::bind(any).unwrap());
+            }
             "garbage" => {
                 let (slot, mut random) = (numbers[0] >> 16, fastrand::Rng::with_seed(numbers[1].into()));
                 for _ in 0..2_000 {
                     let mut bytes: Vec<u8> = (0..random.usize(..300)).map(|_| random.u8(..)).collect();
                     if let (true, Some(magic)) = (random.bool(), bytes.first_chunk_mut()) {
-                        *magic = [0x53, 0x56, 0x50, 1, random.u8(1..3), if random.bool() { 4 } else { 6 }];
+                        *magic = [0x53, 0x56, 0x50, 1, random.u8(1..4), if random.bool() { 4 } else { 6 }];
                     }
                     let _ = held[0].send_to(&bytes, slot::address(slot as u8));
                     if let Some(qpn) = bytes.get_mut(5..8) {

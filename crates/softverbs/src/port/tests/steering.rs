@@ -4,9 +4,11 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::cm_peer::{Peer, request};
 use super::in_namespace;
 use super::member::{Member, exchange, start};
 use crate::port::socket::Family;
+use transport::roce::wire::cm::Message;
 
 #[test]
 fn packets_arrive_whatever_the_filter_returns() {
@@ -36,6 +38,11 @@ pub(super) fn broken() {
     }
 }
 
+fn signal(member: &Member, signal: &str) {
+    let pid = member.process.id().to_string();
+    assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+}
+
 #[test]
 fn a_stopped_process_costs_others_nothing_but_a_moment() {
     in_namespace("stopped");
@@ -44,10 +51,6 @@ fn a_stopped_process_costs_others_nothing_but_a_moment() {
 pub(super) fn stopped() {
     let mut members = start(Family::V4, 6);
     exchange(&mut members, 1);
-    let signal = |member: &Member, signal: &str| {
-        let pid = member.process.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-    };
     let mut stopped = members.remove(3);
     let position = stopped.position();
     signal(&stopped, "-STOP");
@@ -59,4 +62,27 @@ pub(super) fn stopped() {
     signal(&stopped, "-CONT");
     members.push(stopped);
     exchange(&mut members, 10);
+}
+
+#[test]
+fn a_stopped_process_gets_requests_only_for_a_moment() {
+    in_namespace("requests");
+}
+
+pub(super) fn requests() {
+    let mut members = start(Family::V4, 4);
+    exchange(&mut members, 1);
+    // Until no process has a reason to find the positions again.
+    std::thread::sleep(Duration::from_secs(3));
+    let mut stopped = members.remove(1);
+    let position = stopped.position();
+    signal(&stopped, "-STOP");
+    // All requests go to its position, and all other packets to the right ones.
+    members[0].command(&format!("default {position}"));
+    let begin = Instant::now();
+    while members.iter_mut().map(|member| member.ask("messages")).sum::<u32>() == 0 {
+        assert!(begin.elapsed() < Duration::from_secs(10), "no request has arrived");
+        Peer::send_from_any_port(Message::Req(request(7471, 1)));
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use super::member::{Member, exchange, nothing_is_left, start};
 use super::{in_namespace, this_binary};
@@ -77,4 +78,93 @@ pub(super) fn hostile() {
         members[1].send(1, &[num]);
         members[0].expects(count + 2);
     }
+}
+
+#[test]
+fn the_port_of_another_user_is_an_error_until_it_is_free() {
+    in_namespace("before");
+}
+
+pub(super) fn before() {
+    if !may_change_user() {
+        return;
+    }
+    let mut stranger = Member::spawn_as(&this_binary("process::stranger"), Family::V4, Some(OTHER_USER));
+    stranger.started().unwrap();
+    // One that has its slot, and not yet the port.
+    let mut late = Member::spawn_as(&this_binary("process::late"), Family::V4, None);
+    late.started().unwrap();
+    let slot = late.num >> 16;
+    for address in 0..3 {
+        stranger.command(&format!("port {address}"));
+        let mut early = Member::spawn_as(&this_binary("process::member"), Family::V4, None);
+        assert_eq!(early.started(), Err(libc::EADDRINUSE), "address {address}");
+        assert_eq!(late.bind(), Err(libc::EADDRINUSE), "address {address}");
+        stranger.command("release");
+    }
+    late.bind().unwrap();
+    assert_eq!(late.num >> 16, slot);
+    exchange(&mut start(Family::V4, 2), 1);
+}
+
+#[test]
+fn another_user_gets_no_message_of_connection_management() {
+    in_namespace("listening");
+}
+
+pub(super) fn listening() {
+    let users = if may_change_user() { &[None, Some(OTHER_USER)][..] } else { &[None] };
+    for user in users {
+        let mut members = start(Family::V4, 2);
+        let mut stranger = Member::spawn_as(&this_binary("process::stranger"), Family::V4, *user);
+        stranger.started().unwrap();
+        let taken: Vec<_> = members.iter().map(|member| member.num >> 16).collect();
+        let free = (1..=254).find(|slot| !taken.contains(slot)).unwrap();
+        stranger.command(&format!("hold {free} {free}"));
+        let is_trusted = u32::from(user.is_none());
+        // Its socket claims a port, for which it gets no requests.
+        stranger.command("service 7471");
+        assert_eq!(members[0].ask("listen 7471"), libc::EADDRINUSE as u32);
+        assert_eq!(members[0].ask("find 7471"), is_trusted);
+        // What it passes on to a listener is dropped.
+        assert_eq!(members[0].ask("listen 7472"), 0);
+        assert_eq!(members[1].ask("find 7472"), 1);
+        let (num, before) = (members[0].num, members[0].report());
+        stranger.command(&format!("forge-message {num} 7472"));
+        let begin = Instant::now();
+        while members[0].ask("messages") + members[0].report().distrusted == before.distrusted {
+            assert!(begin.elapsed() < Duration::from_secs(10), "it has not arrived");
+        }
+        assert_eq!(members[0].ask("messages"), is_trusted);
+        // It learns no positions: only the port of the group may ask for them.
+        stranger.command("query");
+        exchange(&mut members, 1);
+        assert_eq!(stranger.ask("answers"), 0);
+        exchange(&mut members, 1);
+    }
+}
+
+#[test]
+fn a_process_that_executes_another_program_leaves_the_port() {
+    in_namespace("executes");
+}
+
+pub(super) fn executes() {
+    let mut members = start(Family::V4, 3);
+    members[0].ask("listen 7471");
+    exchange(&mut members, 1);
+    members[0].command("exec");
+    let begin = Instant::now();
+    while members[1].ask("find 7471") == 1 {
+        assert!(begin.elapsed() < Duration::from_secs(10), "the new program has its sockets");
+    }
+    let executed = members.remove(0);
+    exchange(&mut members, 10);
+    drop(members);
+    nothing_is_left();
+    if may_change_user() {
+        let mut other = Member::spawn_as(&this_binary("process::member"), Family::V4, Some(OTHER_USER));
+        other.started().unwrap();
+    }
+    drop(executed);
 }
