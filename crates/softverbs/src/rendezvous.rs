@@ -187,8 +187,9 @@ pub(crate) fn connect(namespace: u64, of: impl Display) -> Result<(Socket, RawFd
     whole(|| {
         let directories = candidates().filter_map(|path| Directory::open(&path).ok());
         let mut tried = directories.map(|directory| unix::connect(&directory.path(&name)));
-        let nobody = |tried: &Result<Socket, Errno>| matches!(tried, Err(libc::ENOENT | libc::ECONNREFUSED));
-        let socket = tried.find(|tried| !nobody(tried)).unwrap_or(Err(libc::ENOENT))?;
+        let is_absent =
+            |tried: &Result<Socket, Errno>| matches!(tried, Err(libc::ENOENT | libc::ECONNREFUSED));
+        let socket = tried.find(|tried| !is_absent(tried)).unwrap_or(Err(libc::ENOENT))?;
         let number = unix::peer_address(&socket).as_deref().and_then(descriptor).ok_or(libc::EPROTO)?;
         Ok((socket, number))
     })
@@ -242,7 +243,7 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
         let link = path.with_extension("link");
         symlink(&path, &link).unwrap();
-        assert!(Directory::make(&link).is_err(), "somebody else may have made the link");
+        assert!(Directory::make(&link).is_err(), "another user may have made the link");
         fs::remove_file(&link).unwrap();
         if geteuid().is_root() {
             std::os::unix::fs::chown(&path, Some(12345), None).unwrap();

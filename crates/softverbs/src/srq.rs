@@ -174,10 +174,10 @@ mod tests {
         }));
         (0..3).for_each(|i| srq.post(wr(i)).unwrap());
         assert_eq!(srq.modify(None, Some(2)), Ok(()));
-        let nobody: Weak<dyn Driven> = Weak::<Taker>::new();
+        let none: Weak<dyn Driven> = Weak::<Taker>::new();
         let told = || told.load(Ordering::Relaxed);
         for (left, expected) in [(2, 0), (1, 1), (0, 1)] {
-            assert!(srq.take(1, &nobody).is_some());
+            assert!(srq.take(1, &none).is_some());
             assert_eq!(told(), expected, "{left} left");
         }
         assert_eq!(srq.limits(), (4, 0));

@@ -122,7 +122,7 @@ pub trait Progress {
 
 /// A connection that a driver steps, with a host that has a link of its transport.
 pub trait Connection<H>: Progress {
-    /// Does what can be done now: `why` says what may have changed.
+    /// Does what can be done now: `why` has the reasons of the step.
     fn step(&mut self, host: &mut H, why: u32, budget: Budget) -> Stepped;
     /// What a flush to persistence waited for, by the number that
     /// [`Host::make_durable`](crate::host::Host::make_durable) was given; a step with [`reason::DURABLE`]

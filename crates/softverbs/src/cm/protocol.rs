@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What rdma_cm calls pass to the protocol by which identifiers connect, and the connect requests that it
-//! passes to the program.
+//! The types between the rdma_cm calls and the protocol of an identifier: parameters and errors of a call,
+//! and the connect requests that the program gets.
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Requests in flight, in strict mode: the memory that belongs to them until a completion says otherwise.
+//! Requests in flight, in strict mode: the memory that they use until they are complete.
 //!
 //! Software RDMA has often read the memory of a request when the call that posts it returns. An adapter reads
 //! it at any time until the request is complete, and again for each retransmission; to the program it is

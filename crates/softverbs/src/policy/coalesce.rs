@@ -7,8 +7,8 @@
 //! is recognized sooner: as long as it has completions to take, and has posted behind them before, its
 //! requests wait for the one that follows the last completion.
 //!
-//! A request that waits goes out with the next post, a full batch, an empty poll, or when the program asks
-//! for an event; failing that, the engine sends it after the delay. Worst cost of a wrong prediction: that
+//! A request that waits goes out with the next post, a full batch, an empty poll, or when the program
+//! arms an event; failing that, the engine sends it after the delay. Worst cost of a wrong prediction: that
 //! delay, at most an eighth of the time for which the predictions were right, or [`MIN_DELAY_NS`] if that is
 //! longer, and never more than [`MAX_DELAY_NS`]; with completions to take, [`MAX_DELAY_NS`].
 #![forbid(unsafe_code)]
@@ -91,7 +91,7 @@ pub(crate) struct Post {
     pub signaled: bool,
     /// All earlier requests are complete, and the program has polled their completions.
     pub alone: bool,
-    /// The program has asked for an event: it may sleep until the requests complete.
+    /// The program has armed an event: it may sleep until the requests complete.
     pub is_armed: bool,
     /// The program has left completions in its last poll, so it polls again soon, and may post again after
     /// each of them.

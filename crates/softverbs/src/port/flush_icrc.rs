@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The ICRC of a FLUSH request: that of the standard, or that of rxe, which drops the former.
 //!
-//! A peer does not say which one it accepts, so a requester that must repeat a FLUSH tries the other one, and
-//! keeps it for later requests. A packet that was lost has the same effect; soft0 accepts both, and with rxe
-//! the next repetition changes it back.
+//! A peer does not announce which one it accepts, so a requester that must repeat a FLUSH tries the other
+//! one, and keeps it for later requests. A packet that was lost has the same effect; soft0 accepts both, and
+//! with rxe the next repetition changes it back.
 #![forbid(unsafe_code)]
 
 use transport::roce::wire::{Flow, ICRC_LEN, Opcode, Operation, Psn, icrc};
@@ -26,7 +26,7 @@ fn flush_psn(packet: &[u8]) -> Option<Psn> {
 }
 
 impl FlushIcrc {
-    /// Takes note of a packet that is sent next.
+    /// Records a packet that is sent next.
     #[inline]
     pub(super) fn note(&mut self, packet: &[u8]) {
         if let Some(psn) = flush_psn(packet) {

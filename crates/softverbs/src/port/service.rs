@@ -214,7 +214,7 @@ mod tests {
         let wanted = addresses(ServiceId::new(space, port), "127.0.0.1".parse().unwrap()).unwrap();
         let user = Some(sys::effective_user());
         assert_eq!(Lookup::default().find(user, &wanted), Some(wanted[0].into()));
-        assert_eq!(Lookup::default().find(None, &wanted), None, "nobody is trusted");
+        assert_eq!(Lookup::default().find(None, &wanted), None, "no process is trusted");
         drop((claim, other));
         assert_eq!(Lookup::default().find(user, &wanted), None);
         assert!(Claim::new(space, port, Bound::Any).is_ok());

@@ -214,9 +214,9 @@ mod tests {
     use crate::policy::trust::{MIN_TRUST, TICK};
     use transport::policy::trial::Trial;
 
-    struct Nobody;
+    struct NoOrders;
 
-    impl Orders for Nobody {
+    impl Orders for NoOrders {
         fn wake_engine(&self, _: bool) -> bool {
             true
         }
@@ -233,11 +233,11 @@ mod tests {
         let (mut poll, mut tick) = (Duration::ZERO, TICK);
         loop {
             while poll <= last_poll.min(tick) {
-                attention.polled(&Nobody);
+                attention.polled(&NoOrders);
                 poll += Duration::from_micros(10);
             }
             let mut has_looked = false;
-            let after = attention.tick(&Nobody, || {
+            let after = attention.tick(&NoOrders, || {
                 has_looked = true;
                 false
             });
@@ -297,7 +297,7 @@ mod tests {
         let (attention, orders) = (Attention::new(Mode::Never), Refusing::new(1));
         attention.sleep(&orders);
         attention.wake(&orders);
-        assert_eq!(orders.ticks.get(), 1, "nobody looks");
+        assert_eq!(orders.ticks.get(), 1, "the engine does not check");
         let ticks: Vec<_> = (0..2).map(|_| attention.tick(&orders, || false)).collect();
         assert_eq!(ticks, [Tick::Again, Tick::Over]);
         assert!(*lock(&attention.armed));

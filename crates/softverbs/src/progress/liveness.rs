@@ -4,7 +4,7 @@
 //! A host is judged by its acknowledgements, not by what its program consumes: if a program is stopped, or
 //! posts no receives, the window of its socket closes, but its host still acknowledges our probes.
 //! TCP_USER_TIMEOUT would count that time, too, so it is not used; instead the engine periodically reads from
-//! the kernel when something was last received from each host ([`sys::Heard`]).
+//! the kernel when something was last received from each host ([`sys::Reachability`]).
 //!
 //! A host is lost when it has been silent for the whole time and at least two probes are unanswered:
 //! retransmissions, probes of a closed window, and keepalive probes on an idle connection.
@@ -20,7 +20,7 @@ use super::engine::Engine;
 use super::source::Source;
 use super::{By, Driven};
 use crate::process::PerProcess;
-use crate::sys::{self, Heard};
+use crate::sys::{self, Reachability};
 use crate::{config, lock};
 use transport::step::reason;
 
@@ -79,8 +79,8 @@ fn times() -> (Duration, Duration) {
     (interval, limit - interval)
 }
 
-fn is_lost(heard: Heard, silence: Duration) -> bool {
-    heard.silence >= silence && heard.unanswered >= UNANSWERED_PROBES
+fn is_lost(host: Reachability, silence: Duration) -> bool {
+    host.silence >= silence && host.unanswered >= UNANSWERED_PROBES
 }
 
 impl Liveness {
@@ -119,7 +119,9 @@ impl Liveness {
         let lost: Vec<u64> = connections
             .watched
             .iter()
-            .filter(|(_, watched)| sys::heard(watched.socket).is_some_and(|heard| is_lost(heard, silence)))
+            .filter(|(_, watched)| {
+                sys::reachability(watched.socket).is_some_and(|host| is_lost(host, silence))
+            })
             .map(|(number, _)| *number)
             .collect();
         let taken = lost.iter().filter_map(|number| connections.watched.remove(number)).collect();
@@ -155,7 +157,10 @@ mod tests {
     #[test]
     fn a_host_that_is_silent_and_was_probed_is_lost() {
         let lost = |silence_s, unanswered| {
-            is_lost(Heard { silence: Duration::from_secs(silence_s), unanswered }, Duration::from_secs(18))
+            is_lost(
+                Reachability { silence: Duration::from_secs(silence_s), unanswered },
+                Duration::from_secs(18),
+            )
         };
         assert!(lost(18, 2) && lost(100, 7));
         assert!(!lost(17, 7), "it has just responded");

@@ -92,14 +92,14 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    struct Nobody;
+    struct Idle;
 
-    impl Source for Nobody {
+    impl Source for Idle {
         fn ready(self: Arc<Self>, _events: u32) {}
     }
 
-    fn nobody() -> (Arc<Nobody>, Weak<dyn Source>) {
-        let source = Arc::new(Nobody);
+    fn idle() -> (Arc<Idle>, Weak<dyn Source>) {
+        let source = Arc::new(Idle);
         let weak: Weak<dyn Source> = Arc::downgrade(&(source.clone() as Arc<dyn Source>));
         (source, weak)
     }
@@ -108,7 +108,7 @@ mod tests {
     fn timers_expire_in_order_unless_they_were_cancelled() {
         let (timers, begin) = (Arc::new(Timers::default()), Instant::now());
         let at = |ms| begin + Duration::from_millis(ms);
-        let (source, weak) = nobody();
+        let (source, weak) = idle();
         let (second, is_first) = timers.add(at(20), weak.clone());
         assert!(is_first);
         let (first, is_first) = timers.add(at(10), weak.clone());
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn cancelling_frees_the_memory_of_the_source() {
         let timers = Arc::new(Timers::default());
-        let (source, weak) = nobody();
+        let (source, weak) = idle();
         let (timer, _) = timers.add(Instant::now() + Duration::from_secs(3600), weak);
         assert_eq!(Arc::weak_count(&source), 1);
         drop(timer);

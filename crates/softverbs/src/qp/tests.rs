@@ -19,9 +19,9 @@ use transport::wr::Op;
 
 const PD: u32 = 78;
 
-struct Nobody;
+struct Unobserved;
 
-impl ConnObserver for Nobody {
+impl ConnObserver for Unobserved {
     fn established(&self) {}
 
     fn ended(&self) {}
@@ -59,7 +59,7 @@ fn connect(qp: &Qp, early: Vec<u8>) -> TcpStream {
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     near.set_nonblocking(true).unwrap();
     let (far, peer) = listener.accept().unwrap();
-    let observer: Weak<Nobody> = Weak::new();
+    let observer: Weak<Unobserved> = Weak::new();
     let stream = Stream {
         socket: Socket::noted(|| Ok(OwnedFd::from(near))).unwrap(),
         rings: None,

@@ -13,8 +13,8 @@ use super::{Errno, again, check, check_len, errno, owned};
 /// The page size.
 pub(crate) fn page_size() -> u64 {
     static PAGE: OnceNonZeroUsize = OnceNonZeroUsize::new();
-    let ask = || NonZeroUsize::new(rustix::param::page_size());
-    PAGE.get_or_init(|| ask().unwrap_or(const { NonZeroUsize::new(4096).unwrap() })).get() as u64
+    let query = || NonZeroUsize::new(rustix::param::page_size());
+    PAGE.get_or_init(|| query().unwrap_or(const { NonZeroUsize::new(4096).unwrap() })).get() as u64
 }
 
 /// The start and the length of the pages that contain `len` bytes at `addr`.

@@ -93,21 +93,21 @@ pub(crate) fn get_option<T: OptionValue>(fd: RawFd, level: i32, name: i32) -> Re
     Ok(unsafe { value.assume_init() })
 }
 
-/// What the kernel has heard of the host at the other end of a TCP connection.
+/// Whether the host at the other end of a TCP connection acknowledges.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Heard {
+pub(crate) struct Reachability {
     /// How long ago the last segment of it arrived.
     pub silence: Duration,
-    /// How often it was asked for an acknowledgement since and gave none.
+    /// The probes and retransmissions since, none of which it has acknowledged.
     pub unanswered: u32,
 }
 
-/// What the kernel has heard of the remote host of a socket; `None` if the descriptor is none.
-pub(crate) fn heard(fd: RawFd) -> Option<Heard> {
+/// That of the remote host of a socket; `None` if the descriptor is no TCP socket.
+pub(crate) fn reachability(fd: RawFd) -> Option<Reachability> {
     let info: libc::tcp_info = get_option(fd, libc::IPPROTO_TCP, libc::TCP_INFO).ok()?;
     let silence = info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv);
     let unanswered = u32::from(info.tcpi_retransmits) + u32::from(info.tcpi_probes);
-    Some(Heard { silence: Duration::from_millis(silence.into()), unanswered })
+    Some(Reachability { silence: Duration::from_millis(silence.into()), unanswered })
 }
 
 /// A message of these parts, without address and control data.

@@ -98,7 +98,7 @@ impl Vanishing {
 
     pub(crate) fn vanish(&self) {
         match self.way {
-            // Replaced at once, so that nobody else's memory comes there.
+            // Replaced at once, so that no other mapping is placed there.
             Way::Unmapped => {
                 self.replace(libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
             }
@@ -126,14 +126,14 @@ fn both_ways_to_ask_for_a_writable_word_agree() {
     let page = page_size();
     let map = Mapping::new(2 * page as usize);
     map.unmap(page as usize, page as usize);
-    for ask in [make_writable, modify_nothing] {
-        assert_eq!(ask(map.addr() + 8), Ok(()));
-        assert!(ask(map.addr() + page).is_err());
+    for call in [make_writable, modify_nothing] {
+        assert_eq!(call(map.addr() + 8), Ok(()));
+        assert!(call(map.addr() + page).is_err());
     }
     // SAFETY: the page belongs to `map`, to which there are no references.
     unsafe { libc::mprotect(map.addr() as *mut libc::c_void, page as usize, libc::PROT_READ) };
-    for ask in [make_writable, modify_nothing] {
-        assert!(ask(map.addr()).is_err());
+    for call in [make_writable, modify_nothing] {
+        assert!(call(map.addr()).is_err());
     }
 }
 

@@ -123,7 +123,7 @@ pub(crate) fn without_sigxfsz<T>(call: impl FnOnce() -> Result<T, Errno>) -> Res
     let result = call();
     if matches!(result, Err(libc::EFBIG)) {
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the set and the time are valid; no information about the signal is asked for.
+        // SAFETY: the set and the time are valid; no information about the signal is requested.
         unsafe { libc::sigtimedwait(&signal, std::ptr::null_mut(), &now) };
     }
     mask(libc::SIG_SETMASK, &before);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What must hold in every schedule, by a model that looks at the same calls as the host, and never into a
-//! connection.
+//! The properties of every schedule, checked by a model that gets the same calls as the host and never reads
+//! the state of a connection.
 //!
-//! For each side it knows what was posted, follows what went to the link ([`Outbound`]), and knows by the
-//! addresses and the contents of placements how far the other side is with them.
+//! For each side it records what was posted, follows what was sent over the link ([`Outbound`]), and
+//! determines by the addresses and the contents of placements how far the other side has executed it.
 
 mod completed;
 mod placed;
@@ -60,7 +60,7 @@ pub(super) enum Durability {
     Reported,
 }
 
-/// Why a connection may end, and what a side can be blamed for.
+/// The causes for which a connection may end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Causes {
     /// The program ended or destroyed it, or it was never opened.
@@ -76,7 +76,7 @@ pub(super) struct Causes {
     /// A message was longer than its receive.
     pub too_long: bool,
     pub disk: bool,
-    /// The peer broke a rule.
+    /// The peer has violated the protocol.
     pub forgery: bool,
     pub no_reads: bool,
     /// Messages waited too long for receives or for room.
@@ -96,7 +96,7 @@ impl Causes {
     }
 }
 
-/// What a side has given to its link. Each transport has its own one, which takes apart what is sent.
+/// The bytes that a side has sent over its link. Each transport has its own type, which parses them.
 pub(super) trait Outbound: Default {
     /// Another schedule begins.
     fn begin(&mut self);
@@ -112,7 +112,7 @@ pub(super) trait Outbound: Default {
     fn answers(&self, read: u64) -> usize;
     /// Whether a request is complete in what the peer has read.
     fn has_arrived(&self, index: usize, read: u64) -> bool;
-    /// Whether the peer may receive this message: nothing before it breaks a rule.
+    /// Whether the peer may receive this message: nothing before it violates the protocol.
     fn is_genuine(&self, message: usize) -> bool;
     /// Messages on the link; panics if it does not end with one.
     fn whole_messages(&self) -> usize;
@@ -141,12 +141,12 @@ pub(super) struct Model<O> {
     placed_bytes: usize,
     placed_read: usize,
     read_bytes: usize,
-    /// What the words were that the peer's atomic operations have changed.
+    /// The original values of the words that the peer's atomic operations have changed.
     originals: Vec<u64>,
     pub durability: Vec<Durability>,
     // Its end.
     pub causes: Causes,
-    /// Reads that the peer takes at a time.
+    /// Reads that the peer permits at a time.
     pub ord: u32,
     pub open: bool,
     pub closed: bool,
@@ -169,7 +169,7 @@ impl<O: Outbound> Model<O> {
         self.outbound.begin();
     }
 
-    /// Everything that was posted is over.
+    /// All posted requests have completed.
     pub(super) fn sends_are_over(&self) -> bool {
         self.done == self.requests.len()
     }
@@ -217,7 +217,7 @@ impl<O: Outbound> Checker<O> {
         model.requests.push(posted);
     }
 
-    /// The connection lets go of the link; `whole`: after these words, the stream ends.
+    /// The connection releases the link; `whole`: the stream ends after these bytes.
     pub(super) fn closed(&mut self, side: usize, whole: bool) {
         let model = &mut self.sides[side];
         assert!(!model.closed, "side {side} closes its link twice");

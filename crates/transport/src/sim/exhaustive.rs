@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Tiny worlds, all of them: two requests of every kind, the stream in pieces at every byte, and at every
-//! such point each way to end. There is no seed here: all sequences of choices are counted through.
+//! All small worlds: two requests of every kind, the stream divided at every byte, and each way to end at
+//! every such point. There is no seed: all sequences of choices are enumerated.
 
 use super::memory::{self, COUNTERS, PERSISTENT, READABLE, SINKS, SOURCE, WRITABLE};
 use super::plan::{Disk, Plan, SidePlan};
@@ -39,9 +39,9 @@ fn plan(crc: bool) -> Plan {
         mix: Mix { scatter: 256, ..Mix::default() },
         ..SidePlan::default()
     };
-    let asking = SidePlan { role: Role::INITIATOR_ANNOUNCED, requests: 2, ..side };
-    let asked = SidePlan { role: Role::RESPONDER_ANNOUNCED, ..side };
-    Plan { sides: [asking, asked], capacity: [4000; 2], arrival: 4000, ..Plan::default() }
+    let announces = SidePlan { role: Role::INITIATOR_ANNOUNCED, requests: 2, ..side };
+    let awaits = SidePlan { role: Role::RESPONDER_ANNOUNCED, ..side };
+    Plan { sides: [announces, awaits], capacity: [4000; 2], arrival: 4000, ..Plan::default() }
 }
 
 fn request(index: usize, kind: usize) -> SendWr {
@@ -84,7 +84,7 @@ const LENS: &[u32] = &[1, 114 - 30, 30];
 /// Those of the longest read.
 const READ_LENS: &[u32] = &[60, 1, 9];
 
-/// Lets both sides run until nothing moves, without time and without new receives.
+/// Steps both sides until nothing moves, without timers and without new receives.
 fn run_dry(sim: &mut Sim) {
     loop {
         let mut moved = false;
@@ -100,7 +100,7 @@ fn run_dry(sim: &mut Sim) {
     }
 }
 
-/// One tiny world. The pieces are those in which bytes arrive, or those that the link takes.
+/// One small world. The pieces are those in which bytes arrive, or those that the link takes.
 fn world(sim: &mut Sim, count: &mut Count) {
     let crc = count.below(2) == 1;
     sim.begin(plan(crc), Draw::new(0));
@@ -134,7 +134,7 @@ fn world(sim: &mut Sim, count: &mut Count) {
             sim.disconnect(0);
             run_dry(sim);
             sim.arrive(0, usize::MAX);
-            // And then its process is gone.
+            // Then its process has ended.
             sim.exit(0);
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A peer that breaks the rules: now and then a message that no connection of ours would send goes between
-//! two of its FPDUs. Its payload must be placed nowhere, and it must end the connection.
+//! A peer that violates the protocol: at times it sends a message between two of its FPDUs that no connection
+//! of ours would send. Its payload must be placed nowhere, and it must end the connection.
 
 use crate::iwarp::wire::ddp::Header;
 use crate::iwarp::wire::rdmap::{AtomicRequest, AtomicResponse, Opcode, ReadRequest};
@@ -9,7 +9,7 @@ use crate::iwarp::wire::stream;
 use super::memory::{self, READABLE, RECEIVES, SINKS, WRITABLE};
 use super::world::{Sim, say};
 
-/// A byte that is not in a row like this in any memory.
+/// A byte of which no memory has as many in a row.
 const FORGED: u8 = 0xee;
 const MOST: usize = 200;
 
@@ -19,8 +19,8 @@ impl Sim {
         let peer = 1 - me;
         let model = &self.checker.sides[me];
         let pipe = &self.pipes[me];
-        let heard = model.outbound.first_end.is_some() && self.checker.sides[peer].open;
-        if !heard
+        let has_sent = model.outbound.first_end.is_some() && self.checker.sides[peer].open;
+        if !has_sent
             || !model.outbound.between_fpdus()
             || model.closed
             || pipe.reset
@@ -43,7 +43,7 @@ impl Sim {
         }
         let mut fpdu = [0; stream::fpdu_len(stream::MAX_HEADER_LEN + MOST)];
         if header.opcode() == Opcode::AtomicRequest {
-            // No right to that.
+            // No right to that access.
             let (stag, to) = (memory::stag(peer, WRITABLE), memory::base(peer, WRITABLE));
             body[..AtomicRequest::LEN].copy_from_slice(&AtomicRequest::fetch_add(1, stag, to, 1).encode());
         }

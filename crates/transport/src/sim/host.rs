@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The worlds of the two simulated connections: each call may fail as the plan has it, or have something else
-//! happen in its middle, and is then checked.
+//! The worlds of the two simulated connections: each call may fail according to the plan, or another event
+//! may happen during it; then it is checked.
 
 use super::checker::Durability;
 use super::memory::PERSISTENT;
@@ -95,7 +95,7 @@ impl World for At<'_> {
         Durable::Later
     }
 
-    /// The programs of the simulation bind no windows: those that are invalidated have always been there.
+    /// The programs of the simulation bind no windows: those that are invalidated exist from the beginning.
     fn invalidate_window(&mut self, stag: u32) -> Result<(), Denied> {
         say!(self.sim, "side {}: window {stag:x} is invalidated", self.me);
         if self.sim.checker.invalidated(self.me, stag) { Ok(()) } else { Err(Denied::Stag) }
@@ -182,12 +182,12 @@ impl StreamWorld for At<'_> {
         let pipe = &mut self.sim.pipes[self.me];
         pipe.wants_room = true;
         if pipe.room() > 0 {
-            // The socket has said no, and says later that it takes more.
+            // The socket is full, and reports room later.
             self.sim.report(self.me);
         }
     }
 
-    /// The kernel gives up at the fault: with what it had before, or as a whole.
+    /// The kernel stops at the fault: with the bytes before it, or without any.
     fn fails_as_a_whole(&mut self) -> bool {
         self.sim.draw.below(2) == 0
     }
@@ -302,7 +302,7 @@ impl StreamWorld for At<'_> {
             Mode::Adaptive => is_exported,
             Mode::Never => false,
             Mode::Always => true,
-            // Of all that has happened, as nothing can be drawn here.
+            // Derived from the digest, as nothing can be drawn here.
             Mode::Random(seed) => mix(seed ^ self.sim.print ^ self.sim.actions as u64) % 2 == 0,
         };
         let wrong = &self.sim.mispredicted[usize::from(predicted)];

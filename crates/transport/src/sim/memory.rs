@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The memory of a simulated process: a few regions, each for one purpose.
 //!
-//! What is sent from and what is read have contents that are a function of the address, so a byte says where
-//! it came from. What is placed elsewhere is checked when it is placed.
+//! What is sent from and what is read have contents that are a function of the address, so a byte shows where
+//! it came from. Bytes that are placed elsewhere are checked when they are placed.
 
 use super::random::Draw;
 use crate::access::{
@@ -102,7 +102,7 @@ pub(super) fn new(side: usize) -> Regions {
     Regions::new(base(side, 0), bytes, table)
 }
 
-/// Everything is as at the beginning, but what can be written and not be read.
+/// Resets all regions but those that can be written and not be read.
 pub(super) fn begin(memory: &mut Regions, side: usize) {
     memory.table.iter_mut().for_each(|region| region.state = State::Mapped);
     for region in [PERSISTENT, COUNTERS] {
@@ -143,7 +143,7 @@ pub(super) fn is_sent(memory: &Regions, side: usize, wr: &SendWr, mut at: usize,
     while !bytes.is_empty() {
         let Some((_, addr, len)) = entry_at(&entries, at) else { return false };
         let (here, rest) = bytes.split_at(len.min(bytes.len()));
-        // The entry is permitted as a whole, or nothing of it is sent.
+        // Either the whole entry is permitted, or none of it is sent.
         if sent(memory, side, wr, at).is_none() || memory.at(addr, here.len()) != here {
             return false;
         }

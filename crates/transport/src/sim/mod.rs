@@ -2,8 +2,8 @@
 //! Two connections joined by a simulated link, run through seeded schedules.
 //!
 //! A schedule is a function of its seed: which faults there are and how often, what the two programs post and
-//! when, in which pieces bytes travel, who ends the connection. Whatever it is, a model of what verbs promise
-//! is kept beside the connections, and checked at each call that they make. `SIM_SCHEDULES` says how many
+//! when, in which pieces bytes travel, who ends the connection. A model of what verbs guarantee
+//! is kept beside the connections, and compared with each call that they make. `SIM_SCHEDULES` sets how many
 //! schedules are run, `SIM_SEED` runs one alone and prints what happens in it.
 
 mod checker;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What a schedule is like: each draws first which faults exist at all and how frequent they are, so that
-//! states are reached that one set of rates for all would never lead to.
+//! The parameters of a schedule. Each schedule first draws which faults exist and how frequent they are, so
+//! that it reaches states that one set of rates for all schedules would never lead to.
 
 use super::random::Draw;
 use super::request::{IWARP, Mix};
@@ -11,7 +11,7 @@ use crate::step::{Budget, Quota};
 /// When a program posts receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Receives {
-    /// All that it will need, before the first message.
+    /// All receives, before the first message.
     #[default]
     Early,
     /// One for each that was completed, at once.
@@ -70,10 +70,10 @@ pub(super) struct Plan {
     pub deregister: u32,
     pub unmap: u32,
     pub steal: u32,
-    /// A peer sends what it must not.
+    /// A peer violates the protocol.
     pub forge: u32,
     pub spurious: u32,
-    /// Something else happens in the middle of a step.
+    /// Another event happens during a step.
     pub inside: u32,
     pub lose: bool,
     /// Writes and reads may be carried out by direct copy; a rate at which that fails, and one at which it is
@@ -87,7 +87,7 @@ pub(super) struct Plan {
     pub short_transfer: u32,
 }
 
-/// Faults that end connections are rare, or nothing else would ever be reached.
+/// Faults that end connections are rare, or schedules would reach nothing else.
 const RARE: u32 = 16;
 
 impl Plan {
@@ -96,20 +96,21 @@ impl Plan {
         let announced = draw.below(2) == 0;
         let initiator = draw.below(2);
         let mut sides = [SidePlan::new(draw, crc), SidePlan::new(draw, crc)];
-        let (asking, asked) = if announced {
+        let (announces, awaits) = if announced {
             (Role::INITIATOR_ANNOUNCED, Role::RESPONDER_ANNOUNCED)
         } else {
             (Role::INITIATOR, Role::RESPONDER)
         };
-        sides[initiator].role = asking;
-        sides[1 - initiator].role = asked;
+        sides[initiator].role = announces;
+        sides[1 - initiator].role = awaits;
         let ends = draw.below(2) == 0;
         if !ends {
             for side in &mut sides {
                 (side.disconnect, side.destroy, side.exit, side.mix.bad_request) = (0, 0, 0, 0);
             }
         }
-        // A pipe that takes a byte at a time makes long schedules, which show nothing that short ones do not.
+        // A pipe that takes a byte at a time makes long schedules, which find no more defects than short
+        // ones.
         let narrow = draw.below(8) == 0;
         let mut capacity = [0; 2];
         for pipe in &mut capacity {

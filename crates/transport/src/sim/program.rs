@@ -27,7 +27,7 @@ impl Sim {
         (0..count).for_each(|_| self.post_receive(me));
     }
 
-    /// Posts a receive if the program is one that does so now.
+    /// Posts a receive if the program of this schedule does so at this time.
     pub(super) fn receive_if_late(&mut self, me: usize) -> bool {
         let late = self.plan.sides[me].receives == Receives::Late || self.healed;
         let needed = self.plan.sides[1 - me].requests + self.sides[me].stolen;
@@ -108,7 +108,7 @@ impl Sim {
         count > 0
     }
 
-    /// A flush to persistence is over, whichever.
+    /// Any one of the flushes to persistence ends.
     pub(super) fn disk(&mut self, me: usize) -> bool {
         let count = self.sides[me].flushes.len();
         if count == 0 {

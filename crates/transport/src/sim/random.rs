@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Where a schedule's choices come from: a generator that is nothing but its seed and a counter, or an
-//! enumeration of all choices.
+//! The source of a schedule's choices: a generator whose state is its seed and a counter, or an enumeration
+//! of all choices.
 
 const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -52,7 +52,7 @@ impl Draw {
     }
 }
 
-/// Counts through all sequences of choices: an odometer whose wheels appear as they are asked for.
+/// Enumerates all sequences of choices: an odometer whose wheels are added as choices are drawn.
 #[derive(Debug, Default)]
 pub(super) struct Count {
     wheels: Vec<(usize, usize)>,

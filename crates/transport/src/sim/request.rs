@@ -33,7 +33,7 @@ pub(super) const ROCE: &[Op] = &[
     Op::Flush,
 ];
 
-/// What the requests of a program are like. Rates are of 256.
+/// The parameters of the requests of a program. Rates are of 256.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Mix {
     /// The operations of the transport.
@@ -90,7 +90,7 @@ impl Mix {
         let mut entries = Entries::new();
         let mut left = len;
         for i in 0..count {
-            // Some are empty: those are left out, as they are when a program posts them.
+            // Some are empty: they are left out, as when a program posts them.
             let some = if i + 1 == count { left } else { draw.below(left + 1) };
             let from = draw.below(memory::len(region) - some + 1) as u64;
             if some > 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! One schedule: phase 1 with its faults, then phase 2, in which they are healed and everything must come to
-//! its end.
+//! One schedule: phase 1 with its faults, then phase 2, in which there are none and all requests must
+//! complete.
 
 use super::plan::Plan;
 use super::random::Draw;
@@ -10,7 +10,7 @@ use crate::iwarp::conn::{Role, Terms};
 use crate::step::{Awaits, reason};
 use crate::testing::memory::State;
 
-/// Actions after which a schedule is one that does not end.
+/// A schedule with more actions does not end.
 const MOST_ACTIONS: usize = 400_000;
 
 impl Sim {
@@ -70,7 +70,7 @@ impl Sim {
         }
     }
 
-    /// Lets everything happen that can happen, and time pass.
+    /// Executes all actions that are possible, and advances the time.
     fn settle_down(&mut self) {
         loop {
             let mut moved = false;
@@ -89,7 +89,7 @@ impl Sim {
         }
     }
 
-    /// A connection that nothing has ended has done all it was asked to.
+    /// A connection that has not ended has executed all requests.
     fn healthy(&self, me: usize) {
         let (model, peer) = (&self.checker.sides[me], &self.checker.sides[1 - me]);
         assert!(
@@ -117,7 +117,7 @@ impl Sim {
 
     // ---- actions -----------------------------------------------------------------------------------------------------------------------
 
-    /// Something happens, or is tried; false when there was nothing of that kind to happen.
+    /// Executes an action, or tries to; false if none of that kind is possible.
     pub(super) fn act(&mut self) -> bool {
         let what = self.draw.below(32);
         let me = self.draw.below(2);
@@ -147,10 +147,10 @@ impl Sim {
         }
     }
 
-    /// What else may happen while a step is under way.
+    /// Another event during a step.
     pub(super) fn inside(&mut self) {
         if self.draw.below(2) == 0 {
-            // The other side does all it can: a step is long enough for that.
+            // The other side executes all that is possible: a step is long enough for that.
             let peer = usize::from(self.stepping(0));
             for _ in 0..2 {
                 self.arrive(1 - peer, usize::MAX);
@@ -170,7 +170,7 @@ impl Sim {
         let plan = self.plan;
         let side = plan.sides[me];
         if self.fault(plan.spurious) {
-            // A hang-up is never made up, nor is the program's wish.
+            // A hang-up is never invented, nor is a disconnection by the program.
             let reasons = self.draw.below(reason::ALL as usize + 1) as u32;
             self.sides[me].reasons |= reasons & !(reason::HANGUP | reason::DISCONNECT);
         }
@@ -209,7 +209,7 @@ impl Sim {
         let region = self.draw.below(super::memory::REGIONS);
         say!(self, "side {me}: region {region} is now {how:?}");
         self.memories[me].table[region].state = how;
-        // Who deregisters a region waits for transfers, and there are none from then on. It may vanish
+        // A deregistration waits for transfers, and there are none from then on. The memory may vanish
         // unnoticed.
         if how == State::Deregistered {
             self.sides[me].exported[region] = 0;
@@ -244,13 +244,13 @@ impl Sim {
         let Some(mut conn) = self.conns[me].take() else { return };
         self.checker.sides[me].causes.told = true;
         conn.lose(&mut self.host(me), libc::ECONNREFUSED);
-        // It takes steps only where something drives it.
+        // It is stepped only if it has a driver.
         self.sides[me].stalled = true;
         self.conns[me] = Some(conn);
         self.reset();
     }
 
-    /// The driver sees what the socket reports.
+    /// The driver gets the events of the socket.
     pub(super) fn wake(&mut self, me: usize) -> bool {
         let due = std::mem::take(&mut self.sides[me].due);
         let model = &self.checker.sides[me];
@@ -268,7 +268,7 @@ impl Sim {
         self.pipes[from].arrive(most);
         say!(self, "{} bytes of side {from} have arrived", self.pipes[from].bytes_arrived());
         self.report(1 - from);
-        // What nobody reads any more is gone when it arrives.
+        // Bytes that are not read any more are lost when they arrive.
         self.was_read(from);
         true
     }
@@ -324,7 +324,7 @@ impl Sim {
             && !(self.stepping(0) || self.stepping(1))
     }
 
-    /// Time passes until something is due, if nothing can run before; false when nothing ever will be.
+    /// Advances the time until something is due, if nothing can run before; false if nothing will be.
     fn advance(&mut self) -> bool {
         if !self.nothing_can_run() {
             return false;
@@ -350,27 +350,31 @@ impl Sim {
 
     // ---- more checks -------------------------------------------------------------------------------------------------------------------
 
-    /// A responder does not speak first, or not at once.
+    /// A responder does not send first, or not at once.
     pub(super) fn spoke(&self, me: usize) {
         let role = self.plan.sides[me].role;
-        let heard = self.checker.sides[1 - me]
+        let has_received = self.checker.sides[1 - me]
             .outbound
             .first_end
             .is_some_and(|end| end <= self.pipes[1 - me].bytes_read());
         let waited = self.now >= self.sides[me].opened_at + RESPONDER_PAUSE_MS * 1_000;
-        let may = heard || (role != Role::RESPONDER_ANNOUNCED && (role != Role::RESPONDER || waited));
-        assert!(may, "side {me} speaks before it may");
+        let may = has_received || (role != Role::RESPONDER_ANNOUNCED && (role != Role::RESPONDER || waited));
+        assert!(may, "side {me} sends too early");
     }
 
     /// Side `me` ends its connection: there is a cause.
     pub(super) fn may_end(&self, me: usize) {
         let causes = &self.checker.sides[me].causes;
-        let unheard = self.plan.sides[me].role == Role::RESPONDER_ANNOUNCED
+        let awaits_first = self.plan.sides[me].role == Role::RESPONDER_ANNOUNCED
             && self.now >= self.sides[me].opened_at + FIRST_FPDU_TIMEOUT_S * 1_000_000;
         let incoming = &self.pipes[1 - me];
         let waited_after_end = causes.starved && incoming.reset;
-        let explained =
-            causes.own() || causes.broken || causes.end_read || incoming.fin || unheard || waited_after_end;
+        let explained = causes.own()
+            || causes.broken
+            || causes.end_read
+            || incoming.fin
+            || awaits_first
+            || waited_after_end;
         assert!(explained, "side {me} ends its connection without a cause");
     }
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Takes apart what a connection gives to the link, with a parser of its own: the checker must not rest on
-//! the code it checks.
+//! Parses the bytes that a connection sends, independently: the checker must not use the code that it checks.
 
 /// A segment on the wire.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,7 +31,7 @@ pub(super) mod rdmap {
 pub(super) enum Seen {
     /// The header of a segment is on the link.
     Begun(Segment),
-    /// All of its FPDU is.
+    /// Its whole FPDU is on the link.
     Handed(Segment),
 }
 
@@ -47,7 +46,7 @@ pub(super) struct Tap {
 }
 
 impl Tap {
-    /// Takes bytes of `input` up to the next thing to tell; `None` when all of it was taken.
+    /// Takes bytes of `input` up to the next event; `None` when all were taken.
     pub(super) fn next(&mut self, input: &mut &[u8]) -> Option<Seen> {
         loop {
             if self.left > 0 {
@@ -105,7 +104,7 @@ impl Tap {
         self.left > 0 && self.segment.last && self.segment.payload_end <= self.offset
     }
 
-    /// No FPDU has been begun and not finished.
+    /// No FPDU is incomplete.
     pub(super) fn at_boundary(&self) -> bool {
         self.have == 0
     }

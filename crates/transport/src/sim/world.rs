@@ -22,7 +22,7 @@ use crate::wr::SendWr;
 pub(super) struct Side {
     /// Reasons for a step.
     pub reasons: u32,
-    /// What the socket has to report.
+    /// The events of the socket.
     pub due: u32,
     pub stalled: bool,
     pub srq_waits: bool,
@@ -39,7 +39,7 @@ pub(super) struct Side {
     pub stolen: usize,
     /// Bytes from the link that its connection has acted on.
     pub acted: u64,
-    /// For each region the rights that the peer has made use of, and may make use of by direct copy.
+    /// For each region the rights that the peer has used, and may use by direct copy.
     pub exported: [u32; REGIONS],
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Sim {
     pub transfers: u64,
     /// Those of several requests.
     pub transferred_together: u64,
-    /// Wrong predictions of direct copies: no, and yes.
+    /// Wrong predictions of direct copies: those of no, and those of yes.
     pub mispredicted: [Cell<u64>; 2],
 }
 
@@ -133,7 +133,7 @@ impl Sim {
         !self.healed && self.draw.chance(rate)
     }
 
-    /// What the socket of `me` has to report, as an edge-triggered epoll does: all that is the case, at each
+    /// The events of the socket of `me`, as an edge-triggered epoll reports them: all current ones, at each
     /// change.
     pub(super) fn report(&mut self, me: usize) {
         let (incoming, outgoing) = (&self.pipes[1 - me], &self.pipes[me]);
@@ -159,7 +159,7 @@ impl Sim {
         }
     }
 
-    /// The connection is reset: both directions lose what is on its way.
+    /// The connection is reset: both directions lose the bytes in flight.
     pub(super) fn reset(&mut self) {
         say!(self, "the link is reset");
         self.pipes.iter_mut().for_each(Pipe::cut);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The harness of the fuzz target `rc`: a RoCE connection whose peer, or somebody on the path, sends
+//! The harness of the fuzz target `rc`: a RoCE connection whose peer, or an attacker on the path, sends
 //! anything.
 //!
 //! Two connections exchange packets, so that PSNs, messages and reads are those of a real peer. What is on
@@ -284,13 +284,10 @@ impl Run {
         let now = &self.hosts[0].memory.bytes;
         let mut from = 0;
         for range in CHANGES {
-            assert!(
-                now[from..range.start] == self.before[from..range.start],
-                "memory that nobody may change"
-            );
+            assert!(now[from..range.start] == self.before[from..range.start], "memory that is not writable");
             from = range.end;
         }
-        assert!(now[from..] == self.before[from..], "memory that nobody may change");
+        assert!(now[from..] == self.before[from..], "memory that is not writable");
     }
 
     fn finish(&mut self) {
@@ -320,7 +317,7 @@ impl Run {
     }
 }
 
-/// A packet as somebody on the path makes it of another one.
+/// A packet as an attacker on the path makes it of another one.
 fn change(mut packet: Vec<u8>, input: &mut Input<'_>) -> Vec<u8> {
     for _ in 0..=input.byte() % 3 {
         let [what, value] = input.bytes();

@@ -4,7 +4,7 @@
 
 use crate::units::Micros;
 
-/// What the reader finds when it asks for bytes.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// So many bytes.

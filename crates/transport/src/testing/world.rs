@@ -2,9 +2,9 @@
 //! The one implementation of [`Host`] for tests: it moves bytes between link and memory and requests through
 //! the queues, and reports each effect to the world that it belongs to.
 //!
-//! A [`World`] says where memory and queues are, which transports have in common; a [`StreamWorld`] adds the
-//! link of a transport over a stream. Their other methods are what differs between a simulation, a script and
-//! a fuzzer: what else happens during a call, what fails, and what is recorded or checked.
+//! A [`World`] defines where memory and queues are, which transports have in common; a [`StreamWorld`] adds
+//! the link of a transport over a stream. Their other methods are what differs between a simulation, a script
+//! and a fuzzer: what else happens during a call, what fails, and what is recorded or checked.
 
 use std::fmt;
 

@@ -86,15 +86,15 @@ pub unsafe fn rdma_getaddrinfo(
         };
     }
     // SAFETY: all-zero is a valid addrinfo: it holds only integers and nullable pointers.
-    let mut ask: libc::addrinfo = unsafe { std::mem::zeroed() };
-    ask.ai_socktype = if hints.qp_type == UD { libc::SOCK_DGRAM } else { libc::SOCK_STREAM };
-    ask.ai_family = hints.family;
-    ask.ai_flags = if hints.passive() { libc::AI_PASSIVE } else { 0 }
+    let mut criteria: libc::addrinfo = unsafe { std::mem::zeroed() };
+    criteria.ai_socktype = if hints.qp_type == UD { libc::SOCK_DGRAM } else { libc::SOCK_STREAM };
+    criteria.ai_family = hints.family;
+    criteria.ai_flags = if hints.passive() { libc::AI_PASSIVE } else { 0 }
         | if hints.flags & NUMERICHOST != 0 { libc::AI_NUMERICHOST } else { 0 };
     let mut found: *mut libc::addrinfo = null_mut();
-    // SAFETY: rdma_getaddrinfo(3) requires that `node` and `service` are NULL or C strings; `ask` and `found`
-    // are local variables.
-    let ret = unsafe { libc::getaddrinfo(node, service, &ask, &mut found) };
+    // SAFETY: rdma_getaddrinfo(3) requires that `node` and `service` are NULL or C strings; `criteria` and
+    // `found` are local variables.
+    let ret = unsafe { libc::getaddrinfo(node, service, &criteria, &mut found) };
     if ret != 0 {
         return ret;
     }

@@ -57,7 +57,7 @@ pub(crate) trait Transport: Sync {
     fn enter_init(&self, own: &QpOwn) -> Result<(), Errno>;
     /// What connects a queue pair for rdma_cm; `None`: the connection does.
     fn on_terms(&self, own: &QpOwn) -> Option<OnTerms>;
-    /// What a program can do that needs another type of queue pairs.
+    /// The advice in the log for a program that creates a queue pair of an unsupported type.
     fn remedy(&self) -> &'static str;
     /// The number of a new queue pair.
     fn allocate_number(&self) -> Result<u32, Errno>;

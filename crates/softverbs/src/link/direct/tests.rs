@@ -288,7 +288,7 @@ fn a_peer_that_never_finishes_is_reported_and_the_region_stays_withdrawn() {
     let hold = initiator.owner.rings.shared.export_page(initiator.owner.rings.ends().1).hold();
     hold.take(region.stag);
     assert_eq!(try_deregister(region.stag), Err(libc::EBUSY));
-    assert!(memory::acquire(write, Accessor { pd: PD, qp: 1 }).is_err(), "nobody else may access it");
+    assert!(memory::acquire(write, Accessor { pd: PD, qp: 1 }).is_err(), "no other queue pair may access it");
     assert!(!initiator.is_open_for(write));
     assert_eq!(Change::begin(region.stag).map(drop), Err(libc::EINVAL));
     hold.release();

@@ -61,7 +61,7 @@ fn bytes_come_out_as_they_went_in_also_around_the_end() {
         }
     }
     assert_eq!((a.available(1, || false), b.available(1, || false)), (Ok(0), Ok(0)));
-    assert_eq!((notifications(&a), notifications(&b)), (0, 0), "nobody has requested a notification");
+    assert_eq!((notifications(&a), notifications(&b)), (0, 0), "no notification was requested");
 }
 
 #[test]

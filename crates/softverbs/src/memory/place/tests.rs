@@ -359,20 +359,20 @@ fn memory_may_be_unmapped_during_a_placement() {
 #[test]
 fn robust_mutexes_of_the_thread_are_kept() {
     let mut memory = [0u64; 2];
-    let asked = || {
+    let counted = || {
         let (mut list, mut len) = (0usize, 0usize);
         // SAFETY: the kernel stores an address and a length in the two variables.
         assert_eq!(unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &raw mut list, &raw mut len) }, 0);
         (list, len)
     };
-    let before = asked();
+    let before = counted();
     {
         let words = WordStore::new().unwrap();
         // SAFETY: the eight bytes are those of `memory`, which is used by nothing else meanwhile.
         unsafe { words.store(memory.as_mut_ptr() as u64, 5).unwrap() };
-        assert_eq!(asked().0, 5);
+        assert_eq!(counted().0, 5);
     }
-    assert_eq!((asked(), memory[0]), (before, 5));
+    assert_eq!((counted(), memory[0]), (before, 5));
     // SAFETY: the attributes and the mutex are initialized before they are used, and live until the mutex is
     // unlocked.
     unsafe {

@@ -78,7 +78,7 @@ pub(super) fn icmp() {
     }
     let raw = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP)).unwrap();
     sendto(&raw, &too_big(600), SendFlags::empty(), &SocketAddrV4::new(LOCAL, 0)).unwrap();
-    assert!(run("ip route get 10.47.91.2").contains("mtu 600"), "the kernel believes it");
+    assert!(run("ip route get 10.47.91.2").contains("mtu 600"), "the kernel accepts the message");
     send(PEER);
     assert_eq!(port.drops.get(Reason::NotSent), 0);
     release_number(num);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A member as a test sees it: a process that obeys commands.
+//! A member from the side of the test: a process that executes commands.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The processes that tests start: members, and strangers, which violate the protocol.
+//! The processes that tests start: members, and hostile processes, which violate the protocol.
 
 use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_reuseport};
 use rustix::net::{AddressFamily, SocketType, bind, socket};

@@ -56,7 +56,7 @@ pub(super) fn stopped() {
     signal(&stopped, "-STOP");
     // All packets go to its position.
     members[0].command(&format!("steer {position}"));
-    // Nobody can forward them, until a check fails.
+    // No process can forward them, until a check fails.
     std::thread::sleep(Duration::from_millis(2_500));
     exchange(&mut members, 10);
     signal(&stopped, "-CONT");

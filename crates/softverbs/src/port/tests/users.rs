@@ -38,7 +38,7 @@ pub(super) fn users() {
     let mut members = start(Family::V4, 8);
     assert!(members.iter().all(|member| member.num >> 16 > 200));
     exchange(&mut members, 10);
-    // The port is of the user who has it.
+    // Only the user who has bound the port may share it.
     let mut other = Member::spawn_as(&this_binary("process::member"), Family::V4, Some(OTHER_USER));
     assert_eq!(other.started(), Err(libc::EADDRINUSE));
     drop((members, other));
@@ -73,7 +73,7 @@ pub(super) fn hostile() {
         members[1].send(1, &[num]);
         members[0].expects(count + 1);
         assert_eq!(members[0].report().distrusted - before.distrusted, u32::from(user.is_some()));
-        // Garbage does no harm.
+        // Garbage has no effect.
         stranger.command(&format!("garbage {num} {}", random.u32(..)));
         members[1].send(1, &[num]);
         members[0].expects(count + 2);

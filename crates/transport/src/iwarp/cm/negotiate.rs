@@ -80,10 +80,10 @@ pub fn request(offer: Offer) -> Frame {
 
 /// The MPA Reply of a responder that accepts, and the parameters agreed by it.
 pub fn accept(request: &Frame, offer: Offer) -> (Frame, Agreed) {
-    let asked = request.enhanced;
+    let requested = request.enhanced;
     let crc = request.crc || offer.crc;
-    let ord = asked.map_or(offer.ord, |e| offer.ord.min(e.ird));
-    let enhanced = asked.map(|e| {
+    let ord = requested.map_or(offer.ord, |e| offer.ord.min(e.ird));
+    let enhanced = requested.map(|e| {
         let first = e.peer_to_peer;
         let read = e.rtr_read && !e.rtr_write;
         let send = e.rtr_send && !e.rtr_write && !e.rtr_read;
@@ -99,7 +99,7 @@ pub fn accept(request: &Frame, offer: Offer) -> (Frame, Agreed) {
         }
     });
     let role =
-        if asked.is_some_and(|e| e.peer_to_peer) { Role::RESPONDER_ANNOUNCED } else { Role::RESPONDER };
+        if requested.is_some_and(|e| e.peer_to_peer) { Role::RESPONDER_ANNOUNCED } else { Role::RESPONDER };
     let reply =
         Frame { kind: Kind::Reply, markers: false, crc, reject: false, revision: request.revision, enhanced };
     (reply, Agreed { crc, ord, role })

@@ -203,8 +203,8 @@ impl Conn {
             loop {
                 let result = self.recv.run(host, &mut self.send, &mut to_receive);
                 let mut answers = matches!(result, Ok(Ran::Answers));
-                if self.recv.heard {
-                    answers |= self.opening.heard(&mut self.send, host);
+                if self.recv.has_received {
+                    answers |= self.opening.received(&mut self.send, host);
                 }
                 ran = result?;
                 if answers {

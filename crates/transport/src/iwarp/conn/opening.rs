@@ -31,7 +31,7 @@ const FIRST_PROBE_MS: u64 = 10;
 const PROBES: u32 = 10;
 /// Bytes that an initiator may send before it has received something or sent a probe: half of what the peer's
 /// socket of a new TCP connection buffers unread.
-pub(super) const UNHEARD_BYTES: usize = 32 * 1024;
+pub(super) const BYTES_BEFORE_PROBE: usize = 32 * 1024;
 /// Milliseconds for which a responder delays its first message if the initiator has not announced a first
 /// FPDU (RFC 6581) and none has arrived.
 pub(crate) const RESPONDER_PAUSE_MS: u64 = 100;
@@ -40,7 +40,7 @@ pub(crate) const RESPONDER_PAUSE_MS: u64 = 100;
 #[derive(Default)]
 pub(super) struct Opening {
     role: Role,
-    heard: bool,
+    has_received: bool,
     round: u32,
     deadline: Option<Micros>,
 }
@@ -49,7 +49,7 @@ impl Opening {
     /// Starts the opening phase of a new connection.
     pub(super) fn begin(&mut self, role: Role, send: &mut SendHalf, now: Micros) {
         self.role = role;
-        send.limit(if role.initiator { UNHEARD_BYTES } else { 0 });
+        send.limit(if role.initiator { BYTES_BEFORE_PROBE } else { 0 });
         if role == Role::INITIATOR_ANNOUNCED {
             send.queue_empty_write();
         }
@@ -62,7 +62,7 @@ impl Opening {
 
     /// Whether the connection is not established yet because the peer's first FPDU has not arrived.
     pub(super) fn awaits_first(&self) -> bool {
-        self.role.awaits_first() && !self.heard
+        self.role.awaits_first() && !self.has_received
     }
 
     /// When to call [`Self::time`].
@@ -94,8 +94,8 @@ impl Opening {
 
     /// The peer has sent an FPDU; only the first call has an effect. Returns whether the sending half may now
     /// send more.
-    pub(super) fn heard(&mut self, send: &mut SendHalf, host: &mut impl StreamLink) -> bool {
-        if std::mem::replace(&mut self.heard, true) {
+    pub(super) fn received(&mut self, send: &mut SendHalf, host: &mut impl StreamLink) -> bool {
+        if std::mem::replace(&mut self.has_received, true) {
             return false;
         }
         self.deadline = None;

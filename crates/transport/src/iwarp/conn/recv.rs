@@ -129,7 +129,7 @@ pub(super) struct RecvHalf {
     /// Nothing arrives after the bytes that the link holds, so these are received up to the end.
     hung_up: bool,
     /// The peer has sent a complete FPDU.
-    pub heard: bool,
+    pub has_received: bool,
     messages: Messages,
 }
 
@@ -145,7 +145,7 @@ impl RecvHalf {
             filled: false,
             more: false,
             hung_up: false,
-            heard: false,
+            has_received: false,
             messages: Messages::new(qp_num),
         }
     }
@@ -285,7 +285,7 @@ impl RecvHalf {
         send: &mut SendHalf,
         budget: &mut Quota,
     ) -> Result<Processed, End> {
-        let Self { receiver, buf, start, end, messages, heard, .. } = self;
+        let Self { receiver, buf, start, end, messages, has_received, .. } = self;
         loop {
             if !messages.resume(host, buf)? {
                 return Ok(Processed::Stalled);
@@ -316,7 +316,7 @@ impl RecvHalf {
                 Event::SegmentEnd => {
                     messages.segment_end(host, send, buf)?;
                     budget.charge(1, 0);
-                    *heard = true;
+                    *has_received = true;
                 }
             }
             *start += consumed;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The end of a connection: the cause, and what the peer and the program are told.
+//! The end of a connection: the cause, and how it is reported to the peer and to the program.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub(super) struct Failed {
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End {
-    /// The program asked for it.
+    /// The program ends it.
     Local,
     /// A request of this side failed, here or at the peer.
     Request(Failed),
@@ -32,7 +32,7 @@ pub(super) enum End {
 /// A request of the peer that is refused.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refusal {
-    /// What the peer called it.
+    /// The name of the operation.
     pub operation: &'static str,
     /// The memory of this side that its packet names.
     pub range: Option<Reth>,
@@ -144,7 +144,7 @@ impl fmt::Display for End {
 }
 
 impl End {
-    /// What the program learns of it, besides completions.
+    /// How it is reported to the program, besides completions.
     pub(super) fn kind(&self) -> Ended {
         match self {
             Self::Local => Ended::Closed,

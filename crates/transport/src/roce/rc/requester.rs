@@ -31,10 +31,10 @@ use crate::units::{Errno, Micros};
 use crate::wr::{Local, Op, SendWr, status};
 use retry::Retry;
 
-/// Bytes that one read request asks for. A fixed trade-off, no prediction: larger pieces would exceed the
+/// The most bytes of one read request. A fixed trade-off, no prediction: larger pieces would exceed the
 /// window more, smaller ones cost more requests.
 const READ_PIECE: usize = 32 << 10;
-/// Packets that one read request asks for.
+/// The most response packets of one read request.
 const READ_PIECE_PACKETS: u64 = 32;
 
 /// A message that has PSNs: its request in the send queue, the first PSN, and how many there are.
@@ -85,7 +85,7 @@ pub(super) struct Requester {
     retry: Retry,
     /// A local request that cannot be sent. It fails once all earlier ones are complete.
     failing: Option<(u64, u32)>,
-    /// The link takes nothing until it says so.
+    /// The link takes nothing until it reports room.
     blocked: bool,
     /// Requests are sent: the queue pair is in RTS, or in SQD.
     is_open: bool,

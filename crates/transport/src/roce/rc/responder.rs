@@ -294,7 +294,7 @@ impl Responder {
         self.replies.discard_reads();
     }
 
-    /// Lets go of what is queued.
+    /// The link takes packets again.
     pub(super) fn unblock(&mut self) {
         self.replies.unblock();
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What is completed: each request once and in order, and nothing that did not happen.
+//! Checks of completions: each request completes once and in order, and with success only if it was executed.
 
 use super::super::memory;
 use super::{Checker, Outbound, Posted};
@@ -51,7 +51,7 @@ impl<O: Outbound> Checker<O> {
                 _ => false,
             };
             assert!(explained, "request {wr_id} of side {side} fails with status {status}");
-            assert!(model.closed || !model.open, "request {wr_id} fails on a connection that is up");
+            assert!(model.closed || !model.open, "request {wr_id} fails on an open connection");
         }
         self.sides[side].done += 1;
     }
@@ -68,7 +68,7 @@ impl<O: Outbound> Checker<O> {
         let message = peer.messages.get(number).map(|index| (*index, peer.requests[*index].clone()));
         match status {
             status::SUCCESS => {
-                let Some((index, message)) = message else { panic!("a message that nobody sent") };
+                let Some((index, message)) = message else { panic!("a message that was not sent") };
                 self.message_received(side, index, &message, completion, read);
                 self.sides[side].delivered += 1;
             }
@@ -78,7 +78,7 @@ impl<O: Outbound> Checker<O> {
             }
             status::LOC_PROT_ERR => assert!(model.causes.memory, "no memory was refused"),
             status::WR_FLUSH_ERR => {
-                assert!(model.closed || !model.open, "side {side} flushes a receive while it is up");
+                assert!(model.closed || !model.open, "side {side} flushes a receive while it is open");
             }
             _ => panic!("side {side}: receive {wr_id} fails with status {status}"),
         }
@@ -109,28 +109,28 @@ impl<O: Outbound> Checker<O> {
             "side {side}: windows invalidated when a receive completed"
         );
         let peer = &self.sides[1 - side];
-        assert!(peer.outbound.is_genuine(sent.number), "side {side} goes on behind a forged message");
+        assert!(peer.outbound.is_genuine(sent.number), "side {side} continues after a forged message");
         let arrived = peer.outbound.has_arrived(index, read);
-        assert!(arrived, "side {side}: message {} completed before it came", sent.number);
-        // Who answers has received: the sender knows of that before it knows of the answer.
+        assert!(arrived, "side {side}: message {} completed before it arrived", sent.number);
+        // A peer that answers has received the message: its acknowledgement completes before the answer.
         let model = &self.sides[side];
         if let Some(answered) = sent.knows.checked_sub(1) {
-            // Only reads may hold it up, whose answers have an order of their own, and a full completion
+            // Only reads, whose responses have an order of their own, may delay it, and a full completion
             // queue.
             let reads = model.requests.get(model.done).is_some_and(|posted| {
                 posted.is_answered() && (posted.wr.len == 0 || model.placed_read <= posted.number)
             });
             let known = model.done > model.messages[answered] || reads || model.send_refused;
-            assert!(known, "side {side}: an answer completed before what it answers");
+            assert!(known, "side {side}: an answer completed before the message that it answers");
         }
     }
 
-    /// A message asks for the end of a window: false if it cannot have it.
+    /// A message requests the invalidation of a window: false if that is refused.
     pub(in crate::sim) fn invalidated(&mut self, side: usize, stag: u32) -> bool {
         let number = self.sides[side].invalidated;
         let mut posted = self.sides[1 - side].requests.iter().enumerate();
         let next = posted.by_ref().filter(|(_, posted)| posted.wr.op == Op::SendWithInv).nth(number);
-        let Some((index, next)) = next else { panic!("side {side}: nobody invalidates {stag:x}") };
+        let Some((index, next)) = next else { panic!("side {side}: no message invalidates {stag:x}") };
         assert_eq!(next.wr.rkey, stag, "side {side}: another window");
         self.placed_up_to(side, index, "a window invalidated");
         let permitted = stag == memory::window(side, index);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What is placed: in the order of the stream, where it belongs, with the bytes that were sent.
+//! Checks of placements: in the order of the stream, at the right address, with the bytes that were sent.
 
 use super::super::memory::{self, READABLE, SINKS};
 use super::{Checker, Durability, Outbound};
@@ -52,7 +52,7 @@ impl<O: Outbound> Checker<O> {
         let model = &self.sides[side];
         let peer = &self.sides[1 - side];
         let Some(posted) = peer.requests.get(model.placed_request) else {
-            panic!("side {side}: {access:?} placed, which nobody sent");
+            panic!("side {side}: {access:?} placed, which was not sent");
         };
         assert!(model.placed_request < peer.taken, "placed before it was sent");
         let wr = &posted.wr;
@@ -87,7 +87,7 @@ impl<O: Outbound> Checker<O> {
         let number = self.sides[side].originals.len();
         let peer = &self.sides[1 - side];
         let Some(index) = peer.atomics.get(number).copied() else {
-            panic!("side {side}: a word changes that nobody wants to change, or twice")
+            panic!("side {side}: a word changes without an operation, or twice")
         };
         assert!(index < peer.taken, "a word changes before that was sent");
         let wr = peer.requests[index].wr.clone();
@@ -98,7 +98,7 @@ impl<O: Outbound> Checker<O> {
             _ if original == compare_add => swap,
             _ => original,
         };
-        assert_eq!(now, expected, "side {side}: what {wr:?} makes of {original}");
+        assert_eq!(now, expected, "side {side}: the result of {wr:?} for {original}");
         if let Some(before) = index.checked_sub(1) {
             self.placed_up_to(side, before, "a word changed");
         }
@@ -108,7 +108,7 @@ impl<O: Outbound> Checker<O> {
     fn answer_placed(&mut self, side: usize, access: Access, bytes: &[u8], memories: &[Regions; 2]) {
         let model = &self.sides[side];
         let Some(index) = model.reads.get(model.placed_read).copied() else {
-            panic!("an answer is placed that nobody waits for");
+            panic!("a response without a request is placed");
         };
         let wr = &model.requests[index].wr;
         let at = model.read_bytes;
@@ -132,7 +132,7 @@ impl<O: Outbound> Checker<O> {
         let from = wr.remote_addr + at as u64;
         if wr.rkey == memory::stag(1 - side, READABLE) {
             let there = memories[1 - side].at(from, bytes.len());
-            assert_eq!(bytes, there, "side {side}: read {index} got other bytes");
+            assert_eq!(bytes, there, "side {side}: read {index} returns other bytes");
         } else {
             for (i, byte) in bytes.iter().enumerate() {
                 self.read_back(side, index, from + i as u64, *byte, memories);
@@ -151,7 +151,7 @@ impl<O: Outbound> Checker<O> {
             if !posted.is_write() || at >= u64::from(wr.len) {
                 continue;
             }
-            // A wrong entry changes nothing.
+            // A wrong entry is not placed.
             let Some(value) = memory::sent(&memories[side], side, wr, at as usize) else { continue };
             if i < index {
                 before = value;
@@ -165,15 +165,15 @@ impl<O: Outbound> Checker<O> {
         );
     }
 
-    /// A persistent flush is asked for on `side`, on behalf of the peer's read with this number.
+    /// A persistent flush begins on `side`, on behalf of the peer's read with this number.
     pub(in crate::sim) fn flush_begins(&mut self, side: usize, number: usize, access: Access) {
         let peer = &self.sides[1 - side];
-        let Some(index) = peer.reads.get(number).copied() else { panic!("a flush that nobody asked for") };
+        let Some(index) = peer.reads.get(number).copied() else { panic!("a flush without a request") };
         let wr = &peer.requests[index].wr;
         assert!(access.addr == wr.remote_addr && access.len == wr.len as usize, "a flush of something else");
         self.placed_up_to(side, index, "a flush");
         let durability = &mut self.sides[side].durability;
-        assert!(number >= durability.len(), "a flush is asked for twice");
+        assert!(number >= durability.len(), "a flush begins twice");
         durability.resize(number, Durability::NotAsked);
         durability.push(Durability::Pending);
     }

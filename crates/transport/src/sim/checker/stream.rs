@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What goes to a stream: FPDUs, in the order of the requests, and answers to what was received.
+//! Checks of the stream: FPDUs in the order of the requests, and responses to requests that were received.
 
 use super::super::memory::{self, PERSISTENT};
 use super::super::tap::{Seen, Segment, Tap, rdmap};
 use super::{Checker, Durability, Outbound, Posted};
 use crate::wr::Op;
 
-/// What a side has given to a stream. How much of it the peer has read is a number of bytes.
+/// The bytes that a side has sent. How much of them the peer has read is a number of bytes.
 #[derive(Debug, Default)]
 pub(in crate::sim) struct OutboundStream {
     tap: Tap,
@@ -23,7 +23,7 @@ pub(in crate::sim) struct OutboundStream {
     read_requests: usize,
     /// Where the first FPDU ends.
     pub first_end: Option<u64>,
-    /// It broke a rule; its messages up to here still count.
+    /// It has violated the protocol; its messages up to here still count.
     pub forged: bool,
     genuine_messages: usize,
 }
@@ -54,7 +54,7 @@ impl Outbound for OutboundStream {
 
     fn skip(&mut self) {
         self.handed += 1;
-        // Nobody waits for it to come over the link.
+        // Not expected over the link.
         self.ends.push(0);
     }
 
@@ -82,7 +82,7 @@ impl Outbound for OutboundStream {
 }
 
 impl OutboundStream {
-    /// No FPDU has been begun and not finished.
+    /// No FPDU is incomplete.
     pub(in crate::sim) fn between_fpdus(&self) -> bool {
         self.tap.at_boundary()
     }
@@ -120,29 +120,29 @@ impl Checker<OutboundStream> {
         self.sides[side].outbound.begun = true;
         let index = self.sides[side].outbound.handed;
         let model = &self.sides[side];
-        assert!(index < model.taken, "side {side} sends what nobody posted: {segment:?}");
+        assert!(index < model.taken, "side {side} sends what was not posted: {segment:?}");
         let wr = &model.requests[index].wr;
         let (fence, read_here, ord) = (wr.fence, wr.is_answered(), model.ord as usize);
         if fence || read_here {
-            let asked = model.requests[..index].iter().filter(|posted| posted.is_answered()).count();
-            let open = asked - self.sides[1 - side].outbound.answers(read).min(asked);
+            let requests = model.requests[..index].iter().filter(|posted| posted.is_answered()).count();
+            let open = requests - self.sides[1 - side].outbound.answers(read).min(requests);
             assert!(!fence || open == 0, "request {index} of side {side} passes its fence");
-            assert!(!read_here || open < ord, "side {side} has more reads open than its peer takes");
+            assert!(!read_here || open < ord, "side {side} has more reads outstanding than its peer permits");
         }
     }
 
-    /// The first segment of an answer: what it answers rests on what came before.
+    /// The first segment of a response: it must follow from what was received before.
     fn answer_begun(&mut self, side: usize, opcode: u8) {
         if std::mem::replace(&mut self.sides[side].outbound.answering, true) {
             return;
         }
         let number = self.sides[side].outbound.answer_ends.len();
         let peer = &self.sides[1 - side];
-        let Some(index) = peer.reads.get(number).copied() else { panic!("an answer without a question") };
+        let Some(index) = peer.reads.get(number).copied() else { panic!("a response without a request") };
         // Without a CRC a read is taken before the trailer behind it is there.
-        let asked = peer.outbound.handed > index
+        let is_requested = peer.outbound.handed > index
             || (peer.outbound.handed == index && peer.outbound.tap.last_payload_end() < u64::MAX);
-        assert!(asked, "read {number} answered before it was asked");
+        assert!(is_requested, "read {number} answered before its request");
         let wr = peer.requests[index].wr.clone();
         let of_atomic = opcode == rdmap::ATOMIC_RESPONSE;
         assert_eq!(wr.is_atomic(), of_atomic, "request {index} is answered by opcode {opcode}");

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What is carried out by direct copy: the next request, when all before it is over at both ends.
+//! Checks of direct copies: only the next request, once all earlier ones are complete at both ends.
 
 use super::{Checker, Outbound};
 use crate::access::Access;
 use crate::wr::Op;
 
 impl<O: Outbound> Checker<O> {
-    /// Bytes of the next request of a side are about to be transferred; what is left of it is where `remote`
-    /// begins. Gives how many are.
+    /// Bytes of the next request of a side are about to be transferred; the rest of it begins at `remote`.
+    /// Returns their number.
     pub(in crate::sim) fn transfers(&mut self, side: usize, remote: Access) -> usize {
         let model = &self.sides[side];
         let index = model.outbound.next();
-        assert!(index < model.taken, "side {side} transfers what nobody posted");
+        assert!(index < model.taken, "side {side} transfers what was not posted");
         assert!(model.outbound.is_between(), "side {side} transfers in the middle of a message");
         let before = &model.requests[model.done..index];
         assert!(
@@ -23,12 +23,15 @@ impl<O: Outbound> Checker<O> {
         assert!(matches!(wr.op, Op::Write | Op::Read), "{:?} is no transfer", wr.op);
         let all = wr.len as usize;
         let done = match model.part_transferred {
-            // A read that was to go over the link, and was not, begins once more.
+            // A read that could not be sent over the link begins again.
             (part_of, done) if part_of == index && !(wr.is_read() && remote.addr == wr.remote_addr) => done,
             _ => 0,
         };
-        assert!(remote.stag == wr.rkey && remote.addr == wr.remote_addr + done as u64, "not what was posted");
-        assert!(remote.len >= all - done, "not all of what was posted");
+        assert!(
+            remote.stag == wr.rkey && remote.addr == wr.remote_addr + done as u64,
+            "another range than that of the request"
+        );
+        assert!(remote.len >= all - done, "less than the request");
         assert_eq!(
             self.sides[1 - side].delivered,
             messages,

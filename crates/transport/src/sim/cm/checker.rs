@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What the two programs of a connection have done and seen, and what follows for the events that they may
-//! see.
+//! The calls and events of the two programs of a connection, and which events may follow from them.
 
 use super::plan::{Answer, AttemptPlan, MS, Plan, S};
 use crate::roce::cm::{CommId, Event, REJECT_DATA_LEN, Terms};
@@ -141,7 +140,7 @@ impl Attempt {
                     let peer = &self.sides[1 - me];
                     let has_ended = peer.disconnected.is_some() || peer.is_destroyed;
                     let has_failed = peer.outcome.is_some_and(|outcome| outcome != Outcome::Established);
-                    assert!(has_ended || has_failed, "ended by nobody: {peer:?}");
+                    assert!(has_ended || has_failed, "ended without a cause: {peer:?}");
                 }
                 self.sides[me].has_ended = true;
             }
@@ -175,7 +174,7 @@ impl Attempt {
             assert_eq!(*private_data, data(self.plan.seed, REJECT + 1 - me as u64), "of a REJ");
             return;
         }
-        assert!(is_empty, "private data of nobody");
+        assert!(is_empty, "private data of no peer");
         let has_ended = peer.is_destroyed || peer.disconnected.is_some();
         let has_failed = peer.outcome.is_some_and(|outcome| outcome != Outcome::Established);
         match reason {

@@ -4,11 +4,11 @@
 //!
 //! A host connects to the other one or to itself. The programs accept, reject, establish, disconnect and
 //! destroy at random times, or do not answer. A process is killed without a message, and its peer checks
-//! whether it is alive. A peer without a connection sends messages with guessed
-//! communication ids, and with the right ids from another address. [`checker`] compares what each program
-//! sees with what the other one has done, and with the worst times that follow from the retries. The
-//! random numbers of a host are often communication ids that programs still have, which must not be given
-//! again. When a schedule has ended, no manager has an exchange left. The same for iWARP is in [`iwarp`].
+//! whether it exists. A peer without a connection sends messages with guessed communication ids, and with the
+//! right ids from another address. [`checker`] compares the events of each program with the calls of the
+//! other one, and with the worst times that follow from the retries. The random numbers of a host are often
+//! communication ids that programs still have, which must not be allocated again. When a schedule has ended,
+//! no manager has an exchange left. The same for iWARP is in [`iwarp`].
 
 mod checker;
 mod iwarp;

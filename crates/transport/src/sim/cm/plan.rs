@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What a schedule of connection management is like: faults of the network, and what the programs do.
+//! The parameters of a schedule of connection management: faults of the network, and actions of the programs.
 
 use crate::sim::random::Draw;
 use crate::units::Micros;
@@ -8,7 +8,7 @@ pub(super) const MS: Micros = 1_000;
 pub(super) const S: Micros = 1_000 * MS;
 /// The packet life time of rdma_cm, code 16: the network delivers nothing later.
 pub(super) const PACKET_LIFE_US: Micros = (4_096 << 16) / 1_000;
-/// The interval at which a process looks whether its peers live.
+/// The interval at which a process checks whether those of its peers exist.
 pub(super) const WATCH_US: Micros = 100 * MS;
 /// Programs destroy what is left.
 pub(super) const END_US: Micros = 600 * S;
@@ -97,7 +97,7 @@ fn some_time(draw: &mut Draw) -> Micros {
 
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    /// Rates of what the network does with a message.
+    /// The rates at which the network loses, duplicates or delays a message.
     pub lose: u32,
     pub duplicate: u32,
     pub delay: u32,

@@ -60,7 +60,7 @@ enum Happening {
         side: usize,
         how: End,
     },
-    /// A side looks whether its peer lives.
+    /// A side checks whether the process of its peer exists.
     Watch {
         attempt: usize,
         side: usize,
@@ -97,7 +97,7 @@ pub(super) struct Sim {
     order: u64,
     print: u64,
     managers: Vec<Manager>,
-    /// For when the timer of a host is set.
+    /// When the timer of a host expires.
     timers: [Option<Micros>; 2],
     happenings: BinaryHeap<Entry>,
     attempts: Vec<Attempt>,
@@ -157,7 +157,7 @@ impl Sim {
         self.managers.clear();
         self.attempts.clear();
         for host in 0..2 {
-            // Even numbers, so that a forged one belongs to no exchange. Many are in use.
+            // Even numbers, so that a forged odd one belongs to no exchange. Many are in use.
             let mut ids = Draw::new(seed ^ (host as u64 + 1) << 60);
             let held = Held::default();
             self.held[host] = held.clone();
@@ -409,7 +409,7 @@ impl Sim {
         self.after(WATCH_US, Happening::Watch { attempt: index, side: 1 - side });
     }
 
-    /// A side looks whether the process of its peer lives. It does not, but its messages may be under way.
+    /// A side checks whether the process of its peer exists. It does not, but its messages may be in flight.
     fn watch(&mut self, index: usize, side: usize) {
         let attempt = &self.attempts[index];
         let (watching, peer) = (attempt.sides[side], attempt.sides[1 - side]);
@@ -569,7 +569,7 @@ impl Sim {
             }
         }
         for host in 0..2 {
-            assert!(self.managers[host].is_empty(), "host {host} has something left");
+            assert!(self.managers[host].is_empty(), "host {host} has an exchange left");
             assert!(!self.managers[host].has_held(), "host {host} has communication ids");
         }
     }

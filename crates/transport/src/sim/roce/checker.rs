@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What must hold in every schedule: the model of each side, and what completions mean.
+//! The properties of every schedule: the model of each side, and what its completions mean.
 
 use super::plan::Plan;
 use crate::access::{Access, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
@@ -63,7 +63,7 @@ pub(super) struct Model {
     pub messages: Vec<usize>,
     pub done: usize,
     pub failure: Option<u32>,
-    // How far the peer is with its requests.
+    // How far the peer has executed its requests.
     pub executing: usize,
     pub executed_bytes: usize,
     pub changed: bool,
@@ -110,7 +110,7 @@ impl Model {
         self.persistent.resize(PERSISTENT_LEN, 0);
     }
 
-    /// It does not answer any more, or only repeats why it has ended.
+    /// It does not answer any more, or only repeats its last NAK.
     pub(super) fn is_over(&self) -> bool {
         self.ended || self.destroyed
     }
@@ -261,7 +261,7 @@ impl Checker {
             }
             status::RETRY_EXC_ERR => {
                 let has_refused = !peer.told && peer.has_refused(1 - me);
-                // What was posted later suffers from earlier faults, too: the packet behind may be on its
+                // Earlier faults affect later requests, too: the packet behind may be on its
                 // way.
                 let faults = self.faults + model.late_replies;
                 let enough = faults > u64::from(plan.sides[me].terms.retries);
@@ -351,7 +351,7 @@ impl Checker {
             caused || too_long || model.failure.is_some_and(|status| status != status::WR_FLUSH_ERR);
         let misused = self.sides[1 - me].failure == Some(status::REM_INV_REQ_ERR);
         assert!(!model.ended || explained || misused, "side {me} has ended without a cause");
-        // What is flushed first was not the cause.
+        // The request that is flushed first was not the cause.
         assert!(
             !model.flushed || caused || too_long || misused,
             "side {me} flushes its requests without a cause"

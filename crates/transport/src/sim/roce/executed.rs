@@ -25,7 +25,7 @@ impl Checker {
         }
     }
 
-    /// Goes past requests that are carried out.
+    /// Skips requests that have been executed.
     pub(super) fn skip_silent(&mut self, me: usize) {
         while let Some(posted) = self.sides[me].requests.get(self.sides[me].executing) {
             if !self.is_executed(me, posted) {
@@ -215,13 +215,13 @@ impl Checker {
         }
     }
 
-    /// Bytes that a read returns were there at some time since it was posted, and since what was posted
-    /// before it was carried out.
+    /// The bytes that a read returns were in memory at some time after it was posted and earlier requests
+    /// were executed.
     fn has_read(&self, me: usize, index: usize, posted_at: u64, at: usize, bytes: &[u8], memory: &Regions) {
         let (wr, host) = (&self.sides[me].requests[index].wr, 1 - me);
         let addr = wr.remote_addr + at as u64;
         let region = (wr.rkey - memory::stag(host, 0)) as usize;
-        assert!(region == READABLE || region == PERSISTENT, "{wr:?} reads what nobody may read");
+        assert!(region == READABLE || region == PERSISTENT, "{wr:?} reads what is not readable");
         let from = (addr - memory::base(host, region)) as usize;
         assert!(from + bytes.len() <= memory::len(region), "{wr:?} reads out of bounds");
         if region == READABLE {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What a schedule over packets is like: which faults exist and how frequent they are.
+//! The parameters of a schedule over packets: which faults exist and how frequent they are.
 
 use crate::access::{FLUSH_GLOBAL, FLUSH_PERSISTENT, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::policy::mode::Mode;
@@ -15,9 +15,9 @@ pub(super) struct SidePlan {
     pub path: ReceiveTerms,
     pub terms: SendTerms,
     pub shared: bool,
-    /// RTS is not reached at once.
+    /// The transition to RTS is late.
     pub sends_late: bool,
-    /// Nor is RTR.
+    /// The transition to RTR is late.
     pub opens_late: bool,
     pub max_send_wr: u32,
     pub requests: usize,
@@ -44,7 +44,7 @@ pub(super) struct Plan {
     pub actions: usize,
     /// How the heuristics of both sides decide.
     pub policy: Mode,
-    // What the network does with a packet.
+    // Rates at which the network loses, duplicates, delays or corrupts a packet.
     pub lose: u32,
     pub duplicate: u32,
     pub reorder: u32,
@@ -60,11 +60,11 @@ pub(super) struct Plan {
     pub deregister: u32,
     pub unmap: u32,
     pub spurious: u32,
-    /// Something else happens in the middle of a step.
+    /// Another event happens during a step.
     pub inside: u32,
 }
 
-/// Faults that end connections are rare, or nothing else would ever be reached.
+/// Faults that end connections are rare, or schedules would reach nothing else.
 const RARE: u32 = 16;
 const ACCESS: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSH_GLOBAL | FLUSH_PERSISTENT;
 
@@ -95,7 +95,7 @@ impl Plan {
         let mut sides = [0, 1].map(|me| SidePlan::new(draw, mtu, NUMBERS[1 - me], [psns[me], psns[1 - me]]));
         for me in 0..2 {
             let most = sides[1 - me].path.reads;
-            // A program that posts more than its peer takes breaks the rules.
+            // A program must not post more than its peer permits.
             if draw.below(32) > 0 {
                 sides[me].terms.reads = sides[me].terms.reads.min(most);
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! One schedule: phase 1 with its faults, then phase 2, in which they are healed and everything must come to
-//! its end.
+//! One schedule: phase 1 with its faults, then phase 2, in which there are none and all requests must
+//! complete.
 
 use super::plan::Plan;
 use super::world::Sim;
@@ -11,7 +11,7 @@ use crate::sim::world::say;
 use crate::step::{Awaits, reason};
 use crate::testing::memory::State;
 
-/// Actions after which a schedule is one that does not end.
+/// A schedule with more actions does not end.
 const MOST_ACTIONS: usize = 100_000;
 
 impl Simulation for Sim {
@@ -83,7 +83,7 @@ impl Sim {
         (0..2).for_each(|me| self.over(me));
     }
 
-    /// Lets everything happen that can happen, and time pass.
+    /// Executes all actions that are possible, and advances the time.
     fn settle_down(&mut self) {
         loop {
             let mut moved = false;
@@ -103,7 +103,7 @@ impl Sim {
         }
     }
 
-    /// A connection that nothing has ended has done all it had to do.
+    /// A connection that has not ended has executed all requests.
     fn healthy(&self, me: usize) {
         let model = &self.checker.sides[me];
         // Without a timer, what was lost stays lost.
@@ -137,7 +137,7 @@ impl Sim {
 
     // ---- actions -----------------------------------------------------------------------------------------------------------------------
 
-    /// Something happens, or is tried; false when there was nothing of that kind to happen.
+    /// Executes an action, or tries to; false if none of that kind is possible.
     fn act(&mut self) -> bool {
         let what = self.draw.below(32);
         let me = self.draw.below(2);
@@ -161,7 +161,7 @@ impl Sim {
         }
     }
 
-    /// What else may happen while a step is under way.
+    /// Another event during a step.
     pub(super) fn inside(&mut self) {
         for _ in 0..self.draw.between(1, 6) {
             self.act();

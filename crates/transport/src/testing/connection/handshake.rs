@@ -63,18 +63,19 @@ fn accept(request: &Frame, offer: Offer) -> Agreed {
     assert_eq!(reply.crc, request.crc || offer.crc);
     assert_eq!(agreed.crc, reply.crc);
     assert!(agreed.ord <= offer.ord);
-    let (Some(asked), Some(said)) = (request.enhanced, reply.enhanced) else {
+    let (Some(requested), Some(replied)) = (request.enhanced, reply.enhanced) else {
         assert_eq!(agreed.role, Role::RESPONDER);
         return agreed;
     };
-    assert!(agreed.ord <= asked.ird && said.ord == agreed.ord && said.ird == offer.ird);
-    assert_eq!(said.peer_to_peer, asked.peer_to_peer);
-    assert_eq!(agreed.role == Role::RESPONDER_ANNOUNCED, asked.peer_to_peer);
-    let named = [said.rtr_send, said.rtr_write, said.rtr_read].into_iter().filter(|named| *named).count();
-    assert_eq!(named, usize::from(said.peer_to_peer), "one first message is named");
-    // An initiator of our own accepts what a responder of our own says.
-    if asked.peer_to_peer && asked.rtr_write && asked.ird <= MAX_READS {
-        let theirs = Offer { ird: asked.ird, ord: asked.ord.min(MAX_READS), crc: request.crc };
+    assert!(agreed.ord <= requested.ird && replied.ord == agreed.ord && replied.ird == offer.ird);
+    assert_eq!(replied.peer_to_peer, requested.peer_to_peer);
+    assert_eq!(agreed.role == Role::RESPONDER_ANNOUNCED, requested.peer_to_peer);
+    let named =
+        [replied.rtr_send, replied.rtr_write, replied.rtr_read].into_iter().filter(|named| *named).count();
+    assert_eq!(named, usize::from(replied.peer_to_peer), "one first message is named");
+    // An initiator of our own accepts the reply of a responder of our own.
+    if requested.peer_to_peer && requested.rtr_write && requested.ird <= MAX_READS {
+        let theirs = Offer { ird: requested.ird, ord: requested.ord.min(MAX_READS), crc: request.crc };
         let mirrored = negotiate::agree(&reply, theirs).expect("a reply to an initiator of our own");
         assert_eq!((mirrored.crc, mirrored.role), (agreed.crc, Role::INITIATOR_ANNOUNCED));
         assert!(mirrored.ord <= offer.ird);
@@ -93,9 +94,9 @@ fn agree(reply: &Frame, offer: Offer) -> Option<Agreed> {
     };
     assert!(!reply.reject && !reply.markers);
     assert!(agreed.ord <= offer.ord && agreed.crc == (reply.crc || offer.crc));
-    if let Some(said) = reply.enhanced {
-        assert!(agreed.ord <= said.ird);
-        assert!(said.ord <= MAX_READS || said.ord == DEPTH_NOT_NEGOTIATED);
+    if let Some(replied) = reply.enhanced {
+        assert!(agreed.ord <= replied.ird);
+        assert!(replied.ord <= MAX_READS || replied.ord == DEPTH_NOT_NEGOTIATED);
     }
     Some(agreed)
 }

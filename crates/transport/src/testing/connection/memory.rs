@@ -14,7 +14,7 @@ const ALL: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
 const CHANGES: u32 = REMOTE_WRITE | REMOTE_ATOMIC;
 /// The region for receives and the sinks of reads.
 pub(super) const LOCAL: usize = 1;
-/// Registered, but not mapped: the kernel lets nobody map this page.
+/// Registered, but not mapped: the kernel maps nothing at this page.
 const GONE: usize = 6;
 const GONE_ADDR: u64 = 4096;
 
@@ -127,7 +127,7 @@ impl<T: Table> Tracked<T> {
             let changed = (now ^ before).to_ne_bytes();
             for at in (0..8).filter(|at| changed[*at] != 0).map(|at| i * 8 + at) {
                 let permitted = ranges.iter().any(|range| range.contains(&at));
-                assert!(permitted, "byte {at} has changed, which nobody may write");
+                assert!(permitted, "byte {at} has changed, which is not writable");
             }
         }
     }

@@ -100,11 +100,11 @@ impl<T: Table> Run<T> {
         match kind % 16 {
             0 | 1 => {
                 let bytes = input.take(usize::from(kind >> 4) + 1).to_vec();
-                self.hear(&bytes);
+                self.receive(&bytes);
             }
             2..=5 => {
-                let bytes = self.peer.speak(input, &mut self.world);
-                self.hear(&bytes);
+                let bytes = self.peer.bytes(input, &mut self.world);
+                self.receive(&bytes);
                 if kind & 0x40 != 0 {
                     self.step(reason::READABLE, 1 << 16);
                 }
@@ -133,7 +133,7 @@ impl<T: Table> Run<T> {
         }
     }
 
-    fn hear(&mut self, bytes: &[u8]) {
+    fn receive(&mut self, bytes: &[u8]) {
         let incoming = &mut self.world.incoming;
         if !incoming.fin && !incoming.reset {
             incoming.write(bytes);

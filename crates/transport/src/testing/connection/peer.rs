@@ -8,7 +8,7 @@ use crate::iwarp::wire::stream;
 
 use super::input::Input;
 use super::memory::Table;
-use super::world::{Asked, Fuzzed};
+use super::world::{Fuzzed, Requested};
 
 pub(super) struct Peer {
     crc: bool,
@@ -26,7 +26,7 @@ impl Peer {
     }
 
     /// The next FPDU.
-    pub(super) fn speak(&mut self, input: &mut Input<'_>, world: &mut Fuzzed<impl Table>) -> Vec<u8> {
+    pub(super) fn bytes(&mut self, input: &mut Input<'_>, world: &mut Fuzzed<impl Table>) -> Vec<u8> {
         let [what, region, at, len] = input.bytes();
         let len = usize::from(len) * if what & 8 != 0 { 2 } else { 1 };
         let last = what & 16 == 0;
@@ -115,12 +115,12 @@ impl Peer {
     }
 
     /// A segment of the response to the oldest request that has arrived; if there is none, one that nobody
-    /// has asked for.
+    /// has requested for.
     fn response(&mut self, world: &mut Fuzzed<impl Table>, len: usize) -> (Header, Vec<u8>) {
-        let read = match world.asked.front().copied() {
-            Some(Asked::Read(read)) => read,
-            Some(Asked::Atomic(request)) => {
-                world.asked.pop_front();
+        let read = match world.requested.front().copied() {
+            Some(Requested::Read(read)) => read,
+            Some(Requested::Atomic(request)) => {
+                world.requested.pop_front();
                 return self.atomic_response(request.request_id);
             }
             None if len & 1 == 0 => return self.atomic_response(9),
@@ -135,7 +135,7 @@ impl Peer {
         self.answered += n;
         let last = n == left;
         if last {
-            world.asked.pop_front();
+            world.requested.pop_front();
             self.answered = 0;
         }
         let header = Header::Tagged { opcode: Opcode::ReadResponse, last, stag: read.sink_stag, to };

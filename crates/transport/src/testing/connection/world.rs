@@ -26,7 +26,7 @@ pub(super) struct Fuzzed<T: Table> {
     pub out: Pipe,
     pub incoming: Pipe,
     /// Reads and atomic operations that the peer has received and not answered.
-    pub asked: VecDeque<Asked>,
+    pub requested: VecDeque<Requested>,
     pub flushes: Vec<u64>,
     pub closed: bool,
     may_establish: bool,
@@ -44,7 +44,7 @@ impl<T: Table> Fuzzed<T> {
             batch: Vec::new(),
             out: Pipe::new(1 << 12),
             incoming: Pipe::new(usize::MAX),
-            asked: VecDeque::new(),
+            requested: VecDeque::new(),
             flushes: Vec::new(),
             closed: false,
             may_establish,
@@ -76,7 +76,7 @@ impl<T: Table> Fuzzed<T> {
     /// What was granted to what has completed meanwhile was checked with it; nothing is left in a batch
     /// between steps.
     pub(super) fn after_step(&mut self) {
-        self.asked.extend(self.tap.asked.drain(..));
+        self.requested.extend(self.tap.requested.drain(..));
         assert!(self.batch.is_empty(), "a step leaves placements");
         assert_eq!(self.closed, self.queues.ended, "a link is closed at the end, and only then");
     }
@@ -165,12 +165,12 @@ struct Tap {
     opcode: Option<Opcode>,
     body: Vec<u8>,
     terminated: bool,
-    asked: Vec<Asked>,
+    requested: Vec<Requested>,
 }
 
 /// A request that the peer has to answer.
 #[derive(Clone, Copy)]
-pub(super) enum Asked {
+pub(super) enum Requested {
     Read(ReadRequest),
     Atomic(AtomicRequest),
 }
@@ -184,7 +184,7 @@ impl Tap {
             opcode: None,
             body: Vec::new(),
             terminated: false,
-            asked: Vec::new(),
+            requested: Vec::new(),
         }
     }
 
@@ -209,11 +209,11 @@ impl Tap {
                 Event::SegmentEnd => match self.opcode {
                     Some(Opcode::ReadRequest) => {
                         let body = self.body.first_chunk().expect("the body of a Read Request");
-                        self.asked.push(Asked::Read(ReadRequest::decode(body)));
+                        self.requested.push(Requested::Read(ReadRequest::decode(body)));
                     }
                     Some(Opcode::AtomicRequest) => {
                         let body = self.body.first_chunk().expect("the body of an Atomic Request");
-                        self.asked.push(Asked::Atomic(AtomicRequest::decode(body)));
+                        self.requested.push(Requested::Atomic(AtomicRequest::decode(body)));
                     }
                     Some(Opcode::Terminate) => self.terminated = true,
                     _ => {}

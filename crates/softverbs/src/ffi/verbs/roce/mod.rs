@@ -46,7 +46,7 @@ pub(crate) use modify::Modified;
 use modify::{Connection, Network};
 use transitions::Kind;
 
-/// The remedy for a program that needs another type of queue pairs.
+/// The advice for a program that creates a queue pair of an unsupported type.
 const REMEDY: &str = "as a RoCE device soft0 offers reliable connections (IBV_QPT_RC) that the program connects with ibv_modify_qp; \
                       use the program's option for RC, for example -c RC of perftest";
 /// The access that rdma_cm grants to the peer of a queue pair: as the kernel does on a device with these

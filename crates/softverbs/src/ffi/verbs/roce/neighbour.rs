@@ -77,7 +77,7 @@ fn resolve(local: IpAddr, interface: u32, next: IpAddr, timeout: Duration) -> Re
         }
         if !has_asked {
             has_asked = true;
-            ask(local, next, interface);
+            request(local, next, interface);
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -92,7 +92,7 @@ fn resolve(local: IpAddr, interface: u32, next: IpAddr, timeout: Duration) -> Re
 }
 
 /// Makes the kernel resolve the neighbour, by a datagram to the discard port.
-fn ask(local: IpAddr, next: IpAddr, interface: u32) {
+fn request(local: IpAddr, next: IpAddr, interface: u32) {
     let scoped = |ip, port| match SocketAddr::new(ip, port) {
         SocketAddr::V6(mut v6) if v6.ip().is_unicast_link_local() => {
             v6.set_scope_id(interface);

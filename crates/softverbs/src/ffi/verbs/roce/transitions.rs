@@ -295,14 +295,17 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_attributes() {
-        let said = |from, to, mask| check(Kind::Rc, from, to, mask).unwrap_err().to_string();
-        assert_eq!(said(Reset, Init, STATE | PORT), "attr_mask lacks IBV_QP_ACCESS_FLAGS, IBV_QP_PKEY_INDEX");
+        let message = |from, to, mask| check(Kind::Rc, from, to, mask).unwrap_err().to_string();
+        assert_eq!(
+            message(Reset, Init, STATE | PORT),
+            "attr_mask lacks IBV_QP_ACCESS_FLAGS, IBV_QP_PKEY_INDEX"
+        );
         let init = STATE | PORT | PKEY_INDEX | ACCESS_FLAGS;
         assert_eq!(
-            said(Reset, Init, init | QKEY | 1 << 30),
+            message(Reset, Init, init | QKEY | 1 << 30),
             "attr_mask has IBV_QP_QKEY, 0x40000000, which the transition does not permit"
         );
-        assert_eq!(said(Reset, Rts, STATE), "there is no such transition");
+        assert_eq!(message(Reset, Rts, STATE), "there is no such transition");
     }
 
     #[test]

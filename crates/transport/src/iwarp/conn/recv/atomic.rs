@@ -60,12 +60,12 @@ impl Messages {
         self.settle(host, buf)?;
         let Some(body) = self.body.first_chunk::<{ AtomicResponse::LEN }>() else { return Ok(()) };
         let answer = AtomicResponse::decode(body);
-        let asked = send.awaited_msn();
+        let awaited = send.awaited_msn();
         let Some((position, entry)) = send.sq.oldest_awaited().filter(|(_, entry)| entry.wr.is_atomic())
         else {
             return Err(self.refuse(TermCode::DDP_UNTAGGED_NO_BUFFER));
         };
-        if answer.request_id != asked {
+        if answer.request_id != awaited {
             return Err(self.refuse(TermCode::RDMAP_OP_CATASTROPHIC_STREAM));
         }
         for sink in entry.wr.local.parts(0, WORD, LOCAL_WRITE) {

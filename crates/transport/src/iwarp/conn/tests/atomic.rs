@@ -65,7 +65,7 @@ fn a_request_completes_when_its_answer_is_stored_in_host_byte_order() {
         bench.post(SendWr { wr_id: 1, ..atomic(1, op, 1, 2) });
         bench.post(wr(2, Op::Write, 8));
         assert_eq!(bench.sends_done(), [], "a write behind it waits for its turn to complete");
-        bench.hear(&answer(1, 1, 0x0102_0304_0506_0708));
+        bench.receive(&answer(1, 1, 0x0102_0304_0506_0708));
         let done =
             |wr_id, opcode| Completion { wr_id, opcode, byte_len: 8, qp_num: QP, ..Default::default() };
         let expected = [
@@ -89,11 +89,11 @@ fn they_count_among_the_reads_that_the_peer_takes_and_fences_wait_for_them() {
         segments(&sent(&bench.calls())).iter().map(|(header, _)| header.opcode()).collect()
     };
     assert_eq!(opcodes(&mut bench), [Opcode::AtomicRequest, Opcode::ReadRequest]);
-    bench.hear(&answer(1, 1, 0));
+    bench.receive(&answer(1, 1, 0));
     assert_eq!(opcodes(&mut bench), [Opcode::AtomicRequest]);
-    bench.hear(&response(2, true, 0, b"8 bytes."));
+    bench.receive(&response(2, true, 0, b"8 bytes."));
     assert_eq!(opcodes(&mut bench), [], "the fenced one waits for the second");
-    bench.hear(&answer(2, 3, 0));
+    bench.receive(&answer(2, 3, 0));
     assert_eq!(opcodes(&mut bench), [Opcode::Write]);
 }
 
@@ -115,7 +115,7 @@ fn a_result_that_cannot_be_stored() {
         bench.host.memory.mapped_to = gone;
         let local = Local::Atomic { addr: BASE, lkey, compare_add: 1, swap: 0 };
         bench.post(SendWr { local, ..add(1) });
-        bench.hear(&answer(1, 1, 0));
+        bench.receive(&answer(1, 1, 0));
         assert_eq!(bench.sends_done(), [(1, expected)]);
     }
 }
@@ -124,31 +124,37 @@ fn a_result_that_cannot_be_stored() {
 fn answers_that_nobody_asked_for_are_refused() {
     let refused = |mut bench: Bench, bytes: &[u8], header, len, code| {
         bench.calls();
-        bench.hear(bytes);
+        bench.receive(bytes);
         let calls = bench.calls();
         assert!(!calls.iter().any(|call| matches!(call, Call::Placed(_))), "{calls:?}");
         bench.host.calls = calls;
         bench.assert_refused_with(&about(code, &header, len));
     };
     let header = |msn| untagged(Opcode::AtomicResponse, true, msn, 0);
-    let asked = |wr| {
+    let outstanding = |wr| {
         let mut bench = Bench::ready();
         bench.post(wr);
         bench
     };
     refused(Bench::ready(), &answer(1, 1, 7), header(1), 12, TermCode::DDP_UNTAGGED_NO_BUFFER);
     // A read is not answered like this, nor an atomic operation with bytes of a read.
-    refused(asked(wr(1, Op::Read, 8)), &answer(1, 1, 7), header(1), 12, TermCode::DDP_UNTAGGED_NO_BUFFER);
+    refused(
+        outstanding(wr(1, Op::Read, 8)),
+        &answer(1, 1, 7),
+        header(1),
+        12,
+        TermCode::DDP_UNTAGGED_NO_BUFFER,
+    );
     for to in [0, BASE] {
         let tagged = tagged(Opcode::ReadResponse, true, sink(1), to);
         let bytes = fpdu(&tagged, b"8 bytes.");
-        refused(asked(add(1)), &bytes, tagged, 8, TermCode::DDP_TAGGED_INVALID_STAG);
+        refused(outstanding(add(1)), &bytes, tagged, 8, TermCode::DDP_TAGGED_INVALID_STAG);
     }
     for id in [0, 2, u32::MAX] {
         let code = TermCode::RDMAP_OP_CATASTROPHIC_STREAM;
-        refused(asked(add(1)), &answer(1, id, 7), header(1), 12, code);
+        refused(outstanding(add(1)), &answer(1, id, 7), header(1), 12, code);
     }
-    refused(asked(add(1)), &answer(2, 1, 7), header(2), 12, TermCode::DDP_UNTAGGED_MSN_RANGE);
+    refused(outstanding(add(1)), &answer(2, 1, 7), header(2), 12, TermCode::DDP_UNTAGGED_MSN_RANGE);
 }
 
 #[test]
@@ -167,14 +173,14 @@ fn what_the_peer_refuses_has_a_status_of_its_own() {
         for (wr, expected) in [(add(1), of_atomic), (wr(1, Op::Read, 8), of_read)] {
             let mut bench = Bench::ready();
             bench.post(wr);
-            bench.hear(&terminate_fpdu(&Terminate::new(code)));
+            bench.receive(&terminate_fpdu(&Terminate::new(code)));
             assert_eq!(bench.sends_done(), [(1, expected)], "{code}");
         }
     }
-    // As siw says it: the nibbles of its first byte are exchanged, and it has no flags.
+    // As siw sends it: the nibbles of its first byte are exchanged, and it has no flags.
     let mut bench = Bench::ready();
     bench.post(add(1));
-    bench.hear(&fpdu(&untagged(Opcode::Terminate, true, 1, 0), &[0x20, 6, 0, 0]));
+    bench.receive(&fpdu(&untagged(Opcode::Terminate, true, 1, 0), &[0x20, 6, 0, 0]));
     assert_eq!(bench.sends_done(), [(1, status::REM_INV_REQ_ERR)]);
 }
 
@@ -183,7 +189,7 @@ fn what_the_peer_refuses_has_a_status_of_its_own() {
 #[test]
 fn a_request_is_carried_out_behind_what_came_before_and_answered() {
     let mut bench = Bench::ready();
-    bench.hear(
+    bench.receive(
         &[
             write(STAG, BASE + 16, &7u64.to_ne_bytes()),
             request(1, &AtomicRequest::fetch_add(0xaaaa, STAG, BASE + 16, 3)),
@@ -213,8 +219,8 @@ fn a_request_is_carried_out_behind_what_came_before_and_answered() {
 fn answers_keep_their_place_among_those_to_reads() {
     let mut bench = Bench::ready();
     bench.host.durable = Durable::Later;
-    bench.hear(&read(1, &read_request(STAG, BASE + 16, 8)));
-    bench.hear(&request(2, &AtomicRequest::fetch_add(5, STAG, BASE + 16, 1)));
+    bench.receive(&read(1, &read_request(STAG, BASE + 16, 8)));
+    bench.receive(&request(2, &AtomicRequest::fetch_add(5, STAG, BASE + 16, 1)));
     let calls = bench.calls();
     assert!(calls.contains(&Call::Changed(word(BASE + 16, REMOTE_ATOMIC))), "it is carried out at once");
     assert_eq!(sent(&calls), [], "but the read before it waits for the medium");
@@ -224,7 +230,7 @@ fn answers_keep_their_place_among_those_to_reads() {
     assert_eq!(opcodes, [Opcode::ReadResponse, Opcode::AtomicResponse]);
     // A flush behind it covers what it has changed.
     bench.host.link.arrives(request(3, &AtomicRequest::fetch_add(6, STAG, BASE + 16, 1)));
-    bench.hear(&read(4, &read_request(STAG, BASE, 1)));
+    bench.receive(&read(4, &read_request(STAG, BASE, 1)));
     let calls = bench.calls();
     let changed = calls.iter().position(|call| matches!(call, Call::Changed(_))).unwrap();
     let flushed = calls.iter().position(|call| matches!(call, Call::Flushed(..))).unwrap();
@@ -235,7 +241,7 @@ fn answers_keep_their_place_among_those_to_reads() {
 fn assert_refused(mut bench: Bench, msn: u32, bad: &AtomicRequest, code: TermCode) {
     let before = bench.host.memory.bytes.clone();
     bench.calls();
-    bench.hear(&request(msn, bad));
+    bench.receive(&request(msn, bad));
     assert!(bench.host.memory.bytes == before, "{bad:x?} has changed something");
     let header = untagged(Opcode::AtomicRequest, true, msn, 0);
     bench.assert_refused_with(&about(code, &header, AtomicRequest::LEN));
@@ -244,7 +250,7 @@ fn assert_refused(mut bench: Bench, msn: u32, bad: &AtomicRequest, code: TermCod
 /// A peer whose access has been permitted.
 fn admitted() -> Bench {
     let mut bench = Bench::ready();
-    bench.hear(&write(STAG, BASE, b"8 bytes."));
+    bench.receive(&write(STAG, BASE, b"8 bytes."));
     bench
 }
 
@@ -285,8 +291,8 @@ fn more_requests_than_were_announced_are_refused_before_they_do_anything() {
     let add = |msn| AtomicRequest::fetch_add(msn, STAG, BASE, 1);
     for msn in 1..=u32::from(MAX_READS) {
         match msn % 2 {
-            0 => bench.hear(&read(msn, &read_request(STAG, BASE, 8))),
-            _ => bench.hear(&request(msn, &add(msn))),
+            0 => bench.receive(&read(msn, &read_request(STAG, BASE, 8))),
+            _ => bench.receive(&request(msn, &add(msn))),
         };
     }
     assert!(!bench.calls().contains(&Call::Ended));

@@ -118,7 +118,7 @@ fn the_peer_refuses_a_read() {
     ];
     for (code, read) in cases {
         let mut bench = busy();
-        bench.hear(&terminate_fpdu(&Terminate::new(code)));
+        bench.receive(&terminate_fpdu(&Terminate::new(code)));
         assert_ended(&mut bench, Some(&[]), read);
     }
 }
@@ -126,7 +126,7 @@ fn the_peer_refuses_a_read() {
 #[test]
 fn a_malformed_terminate_message_ends_it_too() {
     let mut bench = busy();
-    bench.hear(&fpdu(&untagged(Opcode::Terminate, true, 1, 0), &[1]));
+    bench.receive(&fpdu(&untagged(Opcode::Terminate, true, 1, 0), &[1]));
     let calls = bench.calls();
     assert_eq!(calls.last(), Some(&Call::Ended));
     assert_eq!(calls.iter().filter(|call| matches!(call, Call::Closed(_))).count(), 1);
@@ -136,7 +136,7 @@ fn a_malformed_terminate_message_ends_it_too() {
 fn a_request_is_made_to_fail_when_those_before_it_are_over() {
     let mut bench = busy();
     assert!(!bench.conn.has_completed_all());
-    bench.hear(&response(1, true, 0, b"8 bytes."));
+    bench.receive(&response(1, true, 0, b"8 bytes."));
     assert_eq!(bench.sends_done(), [(1, status::SUCCESS), (2, status::SUCCESS)]);
     assert!(bench.conn.has_completed_all());
     let unsignalled = |id| SendWr { signaled: false, ..wr(id, Op::Write, 8) };
@@ -187,10 +187,10 @@ fn the_host_is_told_whether_one_side_has_closed_the_connection() {
             bench.step(reason::READABLE);
         },
         |bench| {
-            bench.hear(&terminate_fpdu(&Terminate::new(TermCode::RDMAP_PROT_BOUNDS)));
+            bench.receive(&terminate_fpdu(&Terminate::new(TermCode::RDMAP_PROT_BOUNDS)));
         },
         |bench| {
-            bench.hear(&write(0xbad, 0, b"refused"));
+            bench.receive(&write(0xbad, 0, b"refused"));
         },
         |bench| {
             bench.host.memory.mapped_to = BASE;
@@ -211,7 +211,7 @@ fn the_host_is_told_whether_one_side_has_closed_the_connection() {
 #[test]
 fn messages_of_a_peer_that_has_ended_wait_for_receives_that_keep_coming() {
     let mut bench = Bench::ready();
-    bench.hear(&[send(1, b"1"), send(2, b"2"), send(3, b"3")].concat());
+    bench.receive(&[send(1, b"1"), send(2, b"2"), send(3, b"3")].concat());
     bench.hang_up();
     assert_eq!(bench.calls(), []);
     let wait = STALLED_END_MS * 1_000;
@@ -233,7 +233,7 @@ fn messages_of_a_peer_that_has_ended_wait_for_receives_that_keep_coming() {
 #[test]
 fn a_peer_that_has_ended_is_over_with_its_last_message() {
     let mut bench = Bench::ready();
-    bench.hear(&send(1, b"1"));
+    bench.receive(&send(1, b"1"));
     bench.hang_up();
     bench.post_receive(1, 100);
     let calls = bench.calls();
@@ -279,7 +279,7 @@ fn a_terminate_message_follows_the_rest_of_an_fpdu() {
     bench.host.link.out.set_room(20);
     bench.post(wr(1, Op::Write, 8));
     let header = tagged(Opcode::Write, true, 0xbad, 0);
-    bench.hear(&fpdu(&header, b"1"));
+    bench.receive(&fpdu(&header, b"1"));
     let terminate = terminate_fpdu(&about(TermCode::DDP_TAGGED_INVALID_STAG, &header, 1));
     let rest = write(0x900, 0x5000, &body)[20..].to_vec();
     assert!(bench.calls().contains(&Call::Closed(Some([rest, terminate].concat()))));
@@ -346,7 +346,7 @@ fn the_receives_of_a_shared_queue_stay_there_but_for_the_one_that_was_begun() {
     bench.conn = Conn::new(QP, 8, false, Sizes::default()).unwrap();
     bench.conn.open(terms(), bench.host.now).unwrap();
     (1..=2).for_each(|id| bench.host.queues.receives.push_back(receive(id, 100)));
-    bench.hear(&fpdu(&untagged(Opcode::Send, false, 1, 0), b"the beginning"));
+    bench.receive(&fpdu(&untagged(Opcode::Send, false, 1, 0), b"the beginning"));
     bench.step(reason::DISCONNECT);
     assert_eq!(bench.receives_done(), [(1, FLUSHED)]);
     assert_eq!(bench.host.queues.receives.len(), 1);
@@ -377,9 +377,9 @@ fn a_connection_at_rest_has_nothing_under_way() {
     assert!(bench.conn.is_at_rest());
     bench.post(wr(1, Op::Read, 8));
     assert!(!bench.conn.is_at_rest(), "a response is awaited");
-    bench.hear(&response(1, true, 0, b"8 bytes."));
+    bench.receive(&response(1, true, 0, b"8 bytes."));
     assert!(bench.conn.is_at_rest());
-    bench.hear(&send(1, b"hello"));
+    bench.receive(&send(1, b"hello"));
     assert!(!bench.conn.is_at_rest(), "a message waits for a receive");
     bench.post_receive(1, 100);
     assert!(bench.conn.is_at_rest());

@@ -28,10 +28,10 @@ fn scattered(wr_id: u64, ranges: &[(u64, u32)]) -> RecvWr {
     RecvWr::new(wr_id, &entries, len).unwrap()
 }
 
-/// A connection that has heard its peer.
+/// A connection that has received an FPDU of its peer.
 fn with(framing: Framing) -> Bench {
     let mut bench = Bench::opened(Terms { framing, ..terms() }, Sizes::default());
-    bench.hear(&fpdu_with(framing.crc, &tagged(Opcode::Write, true, 1, 0), &[]));
+    bench.receive(&fpdu_with(framing.crc, &tagged(Opcode::Write, true, 1, 0), &[]));
     assert!(!bench.calls().contains(&Call::Ended));
     bench
 }
@@ -181,7 +181,7 @@ fn a_message_fills_the_entries_of_its_receive_in_order() {
             bench.step(reason::RECEIVE);
             let first = fpdu(&untagged(Opcode::Send, false, 1, 0), &body[..cut]);
             let second = fpdu(&untagged(Opcode::Send, true, 1, cut as u32), &body[cut..]);
-            bench.hear(&[first, second].concat());
+            bench.receive(&[first, second].concat());
             assert_eq!(bench.receives_done(), [(1, status::SUCCESS)]);
             assert_eq!(contents(&bench, &ranges[..3]), body, "cut at {cut}");
             assert_ne!(bench.host.bytes(BASE, 1), [250 - 200 + 1], "the last entry is not reached");
@@ -197,8 +197,8 @@ fn long_entries_are_received_in_place() {
     bench.host.queues.receives.push_back(scattered(1, &[(500, 80), (90, 20), (4000, 100)]));
     bench.step(reason::RECEIVE);
     let whole = send(1, &body);
-    bench.hear(&whole[..20]);
-    bench.hear(&whole[20..]);
+    bench.receive(&whole[..20]);
+    bench.receive(&whole[20..]);
     let calls = bench.calls();
     let at = |at: u64, len| Access { stag: STAG, addr: BASE + at, len, rights: LOCAL_WRITE };
     assert!(calls.contains(&Call::PlacedDirectly(at(500, 80))), "{calls:?}");
@@ -215,7 +215,7 @@ fn a_receive_with_a_wrong_entry_fails_if_the_message_reaches_it() {
         let mut bench = Bench::ready();
         bench.host.queues.receives.push_back(RecvWr::new(1, &list, 24).unwrap());
         bench.step(reason::RECEIVE);
-        bench.hear(&send(1, &vec![1; len]));
+        bench.receive(&send(1, &vec![1; len]));
         assert_eq!(bench.receives_done(), [(1, result)], "{len} bytes");
         assert_eq!(
             bench.host.bytes(BASE, 1) == [1],
@@ -230,7 +230,7 @@ fn a_message_that_is_longer_than_all_entries_fails_its_receive() {
     let mut bench = Bench::ready();
     bench.host.queues.receives.push_back(scattered(1, &[(0, 8), (100, 8)]));
     bench.step(reason::RECEIVE);
-    bench.hear(&send(1, &[1; 17]));
+    bench.receive(&send(1, &[1; 17]));
     let calls = bench.calls();
     let failed = |call: &Call| matches!(call, Call::RecvDone(c) if c.status == status::LOC_LEN_ERR);
     assert!(calls.iter().any(failed), "{calls:?}");
@@ -245,7 +245,7 @@ fn an_entry_whose_memory_is_gone_ends_the_connection() {
     bench.host.memory.mapped_to = BASE + 4096;
     bench.host.queues.receives.push_back(scattered(1, &[(0, 8), (5000, 8), (100, 8)]));
     bench.step(reason::RECEIVE);
-    bench.hear(&send(1, &[1; 24]));
+    bench.receive(&send(1, &[1; 24]));
     assert_eq!(bench.host.bytes(BASE, 8), [1; 8]);
     assert_ne!(bench.host.bytes(BASE + 100, 8), [1; 8]);
     assert_eq!(bench.receives_done(), [(1, status::WR_FLUSH_ERR)]);
@@ -279,7 +279,7 @@ fn the_answer_to_a_read_fills_its_entries_in_order() {
             let request =
                 ReadRequest { sink_stag: sink(1), sink_to: 0, size: 200, src_stag: 0x900, src_to: 0x5000 };
             assert_eq!(sent(&bench.calls()), read(1, &request), "one sink on the wire");
-            bench.hear(
+            bench.receive(
                 &[response(1, false, 0, &body[..cut]), response(1, true, cut as u64, &body[cut..])].concat(),
             );
             assert_eq!(bench.sends_done(), [(1, status::SUCCESS)]);
@@ -295,7 +295,7 @@ fn reads_with_several_entries_follow_one_another() {
     bench.host.queues.sends.push_back(gathered(1, Op::Read, &[(100, 3), (0, 5)]));
     bench.post(gathered(2, Op::Read, &[(300, 7), (200, 1)]));
     bench.calls();
-    bench.hear(&[response(1, true, 0, b"answer 1"), response(2, true, 0, b"answer 2")].concat());
+    bench.receive(&[response(1, true, 0, b"answer 1"), response(2, true, 0, b"answer 2")].concat());
     assert_eq!(bench.sends_done(), [(1, status::SUCCESS), (2, status::SUCCESS)]);
     assert_eq!(contents(&bench, &[(100, 3), (0, 5), (300, 7), (200, 1)]), b"answer 1answer 2");
 }
@@ -308,7 +308,7 @@ fn one_wrong_entry_fails_a_read_and_nothing_of_the_segment_is_placed() {
         let mut bench = Bench::ready();
         bench.post(SendWr { local: Local::memory(&wrong).unwrap(), ..wr(1, Op::Read, 24) });
         let before = bench.host.memory.bytes.clone();
-        bench.hear(&response(1, true, 0, &[1; 24]));
+        bench.receive(&response(1, true, 0, &[1; 24]));
         assert_eq!(bench.sends_done(), [(1, status::LOC_PROT_ERR)], "entry {which}");
         assert!(bench.host.memory.bytes == before);
     }

@@ -48,7 +48,7 @@ fn a_flood_of_small_writes_delays_others_for_a_bounded_time() {
     let mut all: Vec<_> = (0..FLOODED).map(|_| flooded()).collect();
     let writes: Vec<u8> =
         (0..WRITES as u64).flat_map(|i| write(STAG, BASE + 8 * (i % 8), b"8 bytes.")).collect();
-    let first = all.iter_mut().map(|bench| bench.hear(&writes)).collect();
+    let first = all.iter_mut().map(|bench| bench.receive(&writes)).collect();
     let (longest, sum) = serve(&mut all, first);
     assert_eq!(sum, FLOODED * WRITES * OPERATION_US, "nothing is lost");
     assert!(longest <= FLOODED * TURN.operations * OPERATION_US, "{longest} us");
@@ -60,7 +60,7 @@ fn a_flood_of_receives_does_as_well() {
     let mut bench = flooded();
     bench.host.queues.receives.extend((0..WRITES as u64).map(|i| receive(i, 8)));
     let sends: Vec<u8> = (1..=WRITES as u32).flat_map(|msn| send(msn, b"")).collect();
-    let first = vec![bench.hear(&sends)];
+    let first = vec![bench.receive(&sends)];
     let (longest, sum) = serve(&mut [bench], first);
     assert_eq!(sum, WRITES * OPERATION_US);
     assert!(longest <= TURN.operations * OPERATION_US, "{longest} us");

@@ -132,10 +132,10 @@ impl Bench {
         Self { conn, host, budget }
     }
 
-    /// After the first step, when the peer has been heard.
+    /// After the first step, when an FPDU of the peer has arrived.
     pub(super) fn with(terms: Terms<'_>, sizes: Sizes) -> Self {
         let mut bench = Self::opened(terms, sizes);
-        bench.hear(&empty_write());
+        bench.receive(&empty_write());
         bench.calls();
         bench
     }
@@ -149,7 +149,7 @@ impl Bench {
     }
 
     /// The peer has sent these bytes.
-    pub(super) fn hear(&mut self, bytes: &[u8]) -> Stepped {
+    pub(super) fn receive(&mut self, bytes: &[u8]) -> Stepped {
         self.host.link.arrives(bytes);
         self.step(reason::READABLE)
     }
@@ -270,7 +270,7 @@ pub(super) fn write(stag: u32, to: u64, body: &[u8]) -> Vec<u8> {
     fpdu(&tagged(Opcode::Write, true, stag, to), body)
 }
 
-/// What says nothing but that its sender is there.
+/// An FPDU without effect but that its sender has sent first.
 pub(super) fn empty_write() -> Vec<u8> {
     write(1, 0, &[])
 }

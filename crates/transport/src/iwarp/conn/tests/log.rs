@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What is said of the end of a connection.
+//! The log messages about the end of a connection.
 
 use crate::iwarp::wire::WireError;
 use crate::iwarp::wire::ddp::Header;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Until the peer has been heard.
+//! The opening phase, until an FPDU of the peer has arrived.
 
 use super::host::*;
-use crate::iwarp::conn::opening::UNHEARD_BYTES;
+use crate::iwarp::conn::opening::BYTES_BEFORE_PROBE;
 use crate::iwarp::conn::{Role, Sizes, Terms};
 use crate::step::reason;
 use crate::wr::Op;
@@ -13,8 +13,8 @@ fn opened(role: Role) -> Bench {
     bench
 }
 
-/// Lets time pass until there is no deadline any more: what was called at each, and when, in milliseconds.
-fn let_time_pass(bench: &mut Bench) -> Vec<(u64, Vec<Call>)> {
+/// Steps at each deadline until there is none: the calls of each step, and its time in milliseconds.
+fn step_at_deadlines(bench: &mut Bench) -> Vec<(u64, Vec<Call>)> {
     let began = bench.host.now;
     let mut called = Vec::new();
     while let Some(deadline) = bench.conn.deadline() {
@@ -37,22 +37,22 @@ fn an_initiator_that_announced_an_fpdu_sends_one_at_once() {
 }
 
 #[test]
-fn an_initiator_that_hears_nothing_knocks_at_growing_intervals() {
+fn an_initiator_that_receives_nothing_sends_probes_at_growing_intervals() {
     for role in [Role::INITIATOR, Role::INITIATOR_ANNOUNCED] {
         let mut bench = opened(role);
         bench.calls();
         let times = [10, 30, 70, 150, 310, 630, 1270, 2550, 5110, 10230];
         let send_probe = |at| (at, vec![Call::Sent(empty_write(), false)]);
-        assert_eq!(let_time_pass(&mut bench), times.map(send_probe));
+        assert_eq!(step_at_deadlines(&mut bench), times.map(send_probe));
     }
 }
 
 #[test]
-fn an_initiator_that_has_heard_its_peer_does_not_knock() {
+fn an_initiator_that_has_received_an_fpdu_sends_no_probe() {
     let mut bench = opened(Role::INITIATOR);
     bench.host.now = bench.conn.deadline().unwrap();
     bench.step(reason::TIME);
-    bench.hear(&empty_write());
+    bench.receive(&empty_write());
     bench.calls();
     assert_eq!(bench.conn.deadline(), None);
     bench.host.now += 1_000_000;
@@ -61,22 +61,22 @@ fn an_initiator_that_has_heard_its_peer_does_not_knock() {
 }
 
 #[test]
-fn half_an_fpdu_is_not_heard() {
+fn a_part_of_an_fpdu_does_not_end_the_opening_phase() {
     let mut bench = opened(Role::INITIATOR);
     let fpdu = empty_write();
-    bench.hear(&fpdu[..10]);
+    bench.receive(&fpdu[..10]);
     assert!(bench.conn.deadline().is_some());
-    bench.hear(&fpdu[10..]);
+    bench.receive(&fpdu[10..]);
     assert_eq!(bench.conn.deadline(), None);
 }
 
 #[test]
-fn an_initiator_sends_little_before_it_has_heard_its_peer() {
+fn an_initiator_sends_little_before_it_has_received_an_fpdu() {
     let mut bench = opened(Role::INITIATOR);
     bench.post(wr(1, Op::Write, 60_000));
     let first = sent(&bench.calls());
-    assert!(first.len() >= UNHEARD_BYTES && first.len() < UNHEARD_BYTES + 512, "{}", first.len());
-    bench.hear(&empty_write());
+    assert!(first.len() >= BYTES_BEFORE_PROBE && first.len() < BYTES_BEFORE_PROBE + 512, "{}", first.len());
+    bench.receive(&empty_write());
     let calls = bench.calls();
     let segments = segments(&[first, sent(&calls)].concat());
     let payload: Vec<u8> = segments.into_iter().flat_map(|(_, payload)| payload).collect();
@@ -85,7 +85,7 @@ fn an_initiator_sends_little_before_it_has_heard_its_peer() {
 }
 
 #[test]
-fn a_knock_lets_the_rest_go_and_does_not_come_between_segments() {
+fn a_probe_releases_the_rest_and_is_not_sent_between_segments() {
     let mut bench = opened(Role::INITIATOR);
     bench.post(wr(1, Op::Write, 60_000));
     let first = sent(&bench.calls());
@@ -100,24 +100,24 @@ fn a_knock_lets_the_rest_go_and_does_not_come_between_segments() {
 fn a_responder_with_an_announced_fpdu_is_established_by_it_and_answers() {
     let mut bench = opened(Role::RESPONDER_ANNOUNCED);
     bench.post(wr(1, Op::Send, 4));
-    assert_eq!(bench.calls(), [], "it does not speak first");
-    bench.hear(&empty_write());
+    assert_eq!(bench.calls(), [], "it does not send first");
+    bench.receive(&empty_write());
     let calls = bench.calls();
     assert_eq!(calls[0], Call::Established);
     let body = bench.host.bytes(BASE, 4).to_vec();
     assert_eq!(calls[1], Call::Sent([empty_write(), send(1, &body)].concat(), false));
-    bench.hear(&empty_write());
+    bench.receive(&empty_write());
     assert_eq!(bench.calls(), [], "only the first one matters");
 }
 
 #[test]
 fn a_responder_with_an_announced_fpdu_waits_ten_seconds_for_it() {
     let mut bench = opened(Role::RESPONDER_ANNOUNCED);
-    assert_eq!(let_time_pass(&mut bench), [(10_000, vec![Call::Closed(None), Call::Ended])]);
+    assert_eq!(step_at_deadlines(&mut bench), [(10_000, vec![Call::Closed(None), Call::Ended])]);
 }
 
 #[test]
-fn what_is_there_when_these_are_over_has_come_in_time() {
+fn what_has_arrived_when_these_expire_has_arrived_in_time() {
     for why in [reason::TIME, reason::TIME | reason::READABLE | reason::POSTED] {
         let mut bench = opened(Role::RESPONDER_ANNOUNCED);
         bench.host.now = bench.conn.deadline().unwrap();
@@ -133,9 +133,9 @@ fn what_is_there_when_these_are_over_has_come_in_time() {
     assert_eq!(bench.calls(), [Call::Closed(None), Call::Ended], "a part of one is none");
 }
 
-/// A step for another reason does not look at the link, which may have what has come in time.
+/// A step for another reason does not read the link, which may have bytes that arrived in time.
 #[test]
-fn the_ten_seconds_end_in_a_step_that_is_about_time() {
+fn the_ten_seconds_end_in_a_step_for_the_timer() {
     let mut bench = opened(Role::RESPONDER_ANNOUNCED);
     bench.host.now = bench.conn.deadline().unwrap();
     bench.host.link.arrives(empty_write());
@@ -145,7 +145,7 @@ fn the_ten_seconds_end_in_a_step_that_is_about_time() {
         assert_eq!(
             bench.host.link.incoming.readable(),
             empty_write().len(),
-            "the link is asked in vain, reason {why:#x}"
+            "the link is not read, reason {why:#x}"
         );
     }
     bench.step(reason::TIME);
@@ -153,24 +153,28 @@ fn the_ten_seconds_end_in_a_step_that_is_about_time() {
 }
 
 #[test]
-fn another_responder_lets_a_moment_pass_before_it_speaks() {
+fn another_responder_pauses_before_it_sends() {
     let mut bench = opened(Role::RESPONDER);
     bench.post(wr(1, Op::Send, 4));
     assert_eq!(bench.calls(), []);
     let body = bench.host.bytes(BASE, 4).to_vec();
-    let called = let_time_pass(&mut bench);
+    let called = step_at_deadlines(&mut bench);
     assert_eq!(called.len(), 1);
     assert_eq!(called[0].0, 100);
     assert_eq!(called[0].1[0], Call::Sent(send(1, &body), false));
 
     let mut bench = opened(Role::RESPONDER);
     bench.post(wr(1, Op::Send, 4));
-    bench.hear(&empty_write());
-    assert_eq!(bench.calls()[0], Call::Sent(send(1, &body), false), "at once when the peer was heard");
+    bench.receive(&empty_write());
+    assert_eq!(
+        bench.calls()[0],
+        Call::Sent(send(1, &body), false),
+        "at once after the first FPDU of the peer"
+    );
 }
 
 #[test]
-fn what_came_behind_the_peers_mpa_frame_is_heard_first() {
+fn bytes_behind_the_mpa_frame_of_the_peer_are_received_first() {
     let early = empty_write();
     let mut bench =
         Bench::opened(Terms { role: Role::RESPONDER_ANNOUNCED, early: &early, ..terms() }, Sizes::default());

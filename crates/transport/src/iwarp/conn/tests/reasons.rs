@@ -33,7 +33,7 @@ fn a_link_that_was_full_is_tried_again_when_it_takes_bytes() {
     bench.host.link.out.set_room(usize::MAX);
     bench.post(wr(2, Op::Write, 8));
     bench.step(reason::ALL & !(reason::WRITABLE | reason::DISCONNECT | reason::HANGUP));
-    assert_eq!(bench.calls(), [], "nobody has said that there is room");
+    assert_eq!(bench.calls(), [], "no step has reported room");
     bench.step(reason::WRITABLE);
     assert_eq!(bench.sends_done(), [(1, 0), (2, 0)]);
 }
@@ -44,7 +44,7 @@ fn the_rest_of_the_input_waits_for_a_step_that_reads() {
     bench.budget = Budget { send: Quota::of_bytes(usize::MAX), receive: Quota::of_bytes(1) };
     let left = |bench: &Bench| bench.host.link.incoming.readable();
     let input = empty_write().repeat(1000);
-    assert!(bench.hear(&input).again);
+    assert!(bench.receive(&input).again);
     let before = left(&bench);
     assert!(before > 0 && before < input.len(), "{before} bytes are left");
     for why in [reason::POSTED, reason::WRITABLE, reason::DURABLE] {
@@ -63,7 +63,7 @@ fn a_step_says_how_many_bytes_it_has_moved() {
     let write = write(STAG, BASE, b"12345678");
     let mut bench = Bench::ready();
     assert_eq!(bench.step(reason::ALL & !(reason::DISCONNECT | reason::HANGUP)).moved, 0);
-    assert_eq!(bench.hear(&write).moved, write.len());
+    assert_eq!(bench.receive(&write).moved, write.len());
     let posted = bench.post(wr(1, Op::Write, 8)).moved;
     assert_eq!(sent(&bench.calls()).len(), posted);
     bench.host.queues.sends.push_back(wr(2, Op::Write, 100));

@@ -33,17 +33,17 @@ fn immediate(msn: u32, of_send: bool) -> Vec<u8> {
 #[test]
 fn a_write_is_placed() {
     let mut bench = Bench::ready();
-    bench.hear(&write(STAG, BASE + 16, b"8 bytes."));
+    bench.receive(&write(STAG, BASE + 16, b"8 bytes."));
     assert_eq!(bench.calls(), [Call::Placed(at(BASE + 16, 8, REMOTE_WRITE)), Call::Settled]);
     assert_eq!(bench.host.bytes(BASE + 16, 8), b"8 bytes.");
-    bench.hear(&empty_write());
+    bench.receive(&empty_write());
     assert_eq!(bench.calls(), [], "an empty one touches no memory");
 }
 
 #[test]
 fn small_writes_are_placed_in_one_batch_in_order() {
     let mut bench = Bench::ready();
-    bench.hear(&[write(STAG, BASE, b"12345678"), write(STAG, BASE + 4, b"abcdefgh")].concat());
+    bench.receive(&[write(STAG, BASE, b"12345678"), write(STAG, BASE + 4, b"abcdefgh")].concat());
     let placed = [BASE, BASE + 4].map(|addr| Call::Placed(at(addr, 8, REMOTE_WRITE)));
     assert_eq!(bench.calls(), [&placed[..], &[Call::Settled]].concat());
     assert_eq!(bench.host.bytes(BASE, 12), b"1234abcdefgh");
@@ -55,11 +55,11 @@ fn a_send_is_placed_and_then_completes_its_receive() {
     bench.post_receive(1, 100);
     bench.post_receive(2, 100);
     let addr = receive_addr(1);
-    bench.hear(&send(1, b"hello"));
+    bench.receive(&send(1, b"hello"));
     let expected = [Call::Placed(at(addr, 5, LOCAL_WRITE)), Call::Settled, Call::RecvDone(received(1, 5))];
     assert_eq!(bench.calls(), expected);
     let solicited = fpdu(&untagged(Opcode::SendSe, true, 2, 0), &[]);
-    bench.hear(&solicited);
+    bench.receive(&solicited);
     assert_eq!(bench.calls(), [Call::RecvDone(Completion { solicited: true, ..received(2, 0) })]);
 }
 
@@ -70,9 +70,9 @@ fn the_segments_of_a_send_fill_one_receive() {
     let body: Vec<u8> = (0..=255).cycle().take(300).collect();
     let segment =
         |last, from: usize, to| fpdu(&untagged(Opcode::Send, last, 1, from as u32), &body[from..to]);
-    bench.hear(&segment(false, 0, 100));
+    bench.receive(&segment(false, 0, 100));
     assert_eq!(bench.receives_done(), []);
-    bench.hear(&[segment(false, 100, 200), segment(true, 200, 300)].concat());
+    bench.receive(&[segment(false, 100, 200), segment(true, 200, 300)].concat());
     assert_eq!(bench.calls().last(), Some(&Call::RecvDone(received(1, 300))));
     assert_eq!(bench.host.bytes(receive_addr(1), 300), body);
 }
@@ -81,9 +81,9 @@ fn the_segments_of_a_send_fill_one_receive() {
 fn immediate_data_of_a_send_comes_with_its_receive() {
     let mut bench = Bench::ready();
     bench.post_receive(1, 100);
-    bench.hear(&immediate(1, true));
+    bench.receive(&immediate(1, true));
     assert_eq!(bench.calls(), [], "it takes no receive of its own");
-    bench.hear(&send(2, b"hello"));
+    bench.receive(&send(2, b"hello"));
     let expected = Completion { extra: Extra::Imm(*b"imme"), ..received(1, 5) };
     assert_eq!(bench.calls().last(), Some(&Call::RecvDone(expected)));
 }
@@ -92,7 +92,7 @@ fn immediate_data_of_a_send_comes_with_its_receive() {
 fn immediate_data_of_a_write_completes_a_receive_behind_what_was_written() {
     let mut bench = Bench::ready();
     bench.post_receive(1, 0);
-    bench.hear(
+    bench.receive(
         &[
             write(STAG, BASE, b"another write"),
             fpdu(&tagged(Opcode::Write, false, STAG, BASE), b"hello"),
@@ -113,9 +113,9 @@ fn a_read_response_is_placed_where_the_read_said_and_then_completes_it() {
     let mut bench = Bench::ready();
     bench.post(wr(1, Op::Read, 10));
     bench.calls();
-    bench.hear(&response(1, false, 0, b"12345"));
+    bench.receive(&response(1, false, 0, b"12345"));
     assert_eq!(bench.calls(), [Call::Placed(at(BASE, 5, LOCAL_WRITE)), Call::Settled]);
-    bench.hear(&response(1, true, 5, b"67890"));
+    bench.receive(&response(1, true, 5, b"67890"));
     let calls = bench.calls();
     assert_eq!(calls[..2], [Call::Placed(at(BASE + 5, 5, LOCAL_WRITE)), Call::Settled]);
     assert!(matches!(calls[2..], [Call::SendDone(c)] if c.wr_id == 1 && c.status == status::SUCCESS));
@@ -125,7 +125,7 @@ fn a_read_response_is_placed_where_the_read_said_and_then_completes_it() {
 fn a_batch_ends_before_an_answer_that_rests_on_it() {
     let mut bench = Bench::ready();
     let request = read_request(STAG, BASE, 8);
-    bench.hear(&[write(STAG, BASE, b"8 bytes."), read(1, &request)].concat());
+    bench.receive(&[write(STAG, BASE, b"8 bytes."), read(1, &request)].concat());
     let answer = fpdu(&tagged(Opcode::ReadResponse, true, 0x700, 0x8000), b"8 bytes.");
     let expected = [
         Call::Placed(at(BASE, 8, REMOTE_WRITE)),
@@ -146,7 +146,7 @@ fn what_the_link_has_taken_completes_before_what_arrived_later_is_looked_at() {
     assert_eq!(completed(&bench.calls(), None), [(2, status::SUCCESS), (1, status::SUCCESS)]);
 }
 
-/// Without a CRC it says nothing.
+/// Without a CRC its value is ignored.
 #[test]
 fn a_message_does_not_wait_for_its_trailer() {
     let mut bench = Bench::ready();
@@ -155,11 +155,11 @@ fn a_message_does_not_wait_for_its_trailer() {
     let trailer = 4;
     let message = send(1, b"8 bytes.");
     let (body, rest) = message.split_at(message.len() - trailer);
-    bench.hear(body);
+    bench.receive(body);
     assert_eq!(bench.receives_done(), [(1, 0)]);
     let empty = send(2, b"");
     let (body, _) = empty.split_at(empty.len() - trailer);
-    bench.hear(&[rest, body].concat());
+    bench.receive(&[rest, body].concat());
     assert_eq!(bench.receives_done(), [(2, 0)]);
 }
 
@@ -190,7 +190,7 @@ fn it_does_not_matter_how_the_bytes_are_cut() {
         bench.post(wr(9, Op::Read, 32));
         bench.calls();
         pieces.iter().for_each(|piece| {
-            bench.hear(piece);
+            bench.receive(piece);
         });
         let done = |call: Call| match call {
             Call::RecvDone(c) | Call::SendDone(c) => Some(c),
@@ -215,11 +215,11 @@ fn it_does_not_matter_how_the_bytes_are_cut() {
 #[test]
 fn the_buffer_grows_when_it_is_filled_and_not_before() {
     let mut bench = Bench::with(terms(), Sizes { first: 128, buffer: 1000, ..Sizes::default() });
-    bench.hear(&write(STAG, BASE, b"short"));
+    bench.receive(&write(STAG, BASE, b"short"));
     assert_eq!(bench.conn.recv.buffer_len(), 128);
-    bench.hear(&write(STAG, BASE, &[7; 60]).repeat(3));
+    bench.receive(&write(STAG, BASE, &[7; 60]).repeat(3));
     assert_eq!(bench.conn.recv.buffer_len(), 512);
-    bench.hear(&write(STAG, BASE, &[8; 60]).repeat(100));
+    bench.receive(&write(STAG, BASE, &[8; 60]).repeat(100));
     assert_eq!(bench.conn.recv.buffer_len(), 1000);
     assert_eq!(bench.host.bytes(BASE, 60), [8; 60]);
 }
@@ -230,7 +230,7 @@ fn the_buffer_is_never_too_small_for_what_is_looked_at_as_a_whole() {
     let mut bench = Bench::with(terms(), Sizes { first: 0, buffer: 0, ..Sizes::default() });
     let message = fpdu(&untagged(Opcode::Send, true, 1, 0), &[7; 64]);
     bench.post_receive(1, 64);
-    bench.hear(&message);
+    bench.receive(&message);
     let placed = Call::Placed(at(receive_addr(1), 64, LOCAL_WRITE));
     assert_eq!(bench.calls(), [placed, Call::Settled, Call::RecvDone(received(1, 64))]);
 }
@@ -242,7 +242,7 @@ fn the_buffer_holds_the_longest_fpdu_where_crcs_are_checked() {
     let second = fpdu_with(true, &tagged(Opcode::Write, true, STAG, BASE), &[7; 65535 - 14]);
     let sizes = Sizes { buffer: 128, ..Sizes::default() };
     let mut bench = Bench::opened(Terms { framing, ..terms() }, sizes);
-    bench.hear(&[first, second.clone()].concat());
+    bench.receive(&[first, second.clone()].concat());
     assert!(!bench.conn.is_over());
     assert_eq!(bench.host.bytes(BASE, 65535 - 14), [7; 65535 - 14]);
     let room = bench.conn.recv.buffer_len();
@@ -256,7 +256,7 @@ fn what_is_left_of_a_long_payload_goes_straight_to_its_place() {
     let sizes = Sizes { buffer: 128, direct: 64, behind_direct: 16, ..Sizes::default() };
     let mut bench = Bench::with(terms(), sizes);
     let body: Vec<u8> = (0..=255).cycle().take(1000).collect();
-    bench.hear(&[write(STAG, BASE, &body), write(STAG, BASE + 2000, b"behind")].concat());
+    bench.receive(&[write(STAG, BASE, &body), write(STAG, BASE + 2000, b"behind")].concat());
     let calls = bench.calls();
     assert!(calls.iter().any(|call| matches!(call, Call::PlacedDirectly(to) if to.len > 800)), "{calls:?}");
     assert_eq!(bench.host.bytes(BASE, 1000), body);
@@ -269,11 +269,11 @@ fn crcs_are_checked_and_a_wrong_one_places_nothing() {
     let mut bench = Bench::opened(Terms { framing, ..terms() }, Sizes::default());
     let header = tagged(Opcode::Write, true, STAG, BASE);
     let mut fpdu = fpdu_with(true, &header, b"12345678");
-    bench.hear(&fpdu);
+    bench.receive(&fpdu);
     assert_eq!(bench.host.bytes(BASE, 8), b"12345678");
     bench.calls();
     fpdu[20] ^= 1;
-    bench.hear(&fpdu);
+    bench.receive(&fpdu);
     assert_eq!(bench.host.bytes(BASE, 8), b"12345678");
     let calls = bench.calls();
     let mut body = [0; Terminate::MAX_LEN];
@@ -288,7 +288,7 @@ fn a_used_up_budget_asks_for_another_step() {
         Bench::with(terms(), Sizes { buffer: 128, direct: 8192, behind_direct: 4096, ..Sizes::default() });
     bench.budget = Budget { send: Quota::of_bytes(usize::MAX), receive: Quota::of_bytes(100) };
     let writes: Vec<u8> = (0..10).flat_map(|i| write(STAG, BASE + 100 * i, &[i as u8; 100])).collect();
-    let mut stepped = bench.hear(&writes);
+    let mut stepped = bench.receive(&writes);
     let mut steps = 1;
     while stepped.again {
         assert!(stepped.moved >= 100);
@@ -304,7 +304,7 @@ fn a_used_up_budget_asks_for_another_step() {
 #[test]
 fn a_message_without_a_receive_waits_for_one() {
     let mut bench = Bench::ready();
-    let stepped = bench.hear(&[send(1, b"one"), send(2, b"two"), write(STAG, BASE, b"behind")].concat());
+    let stepped = bench.receive(&[send(1, b"one"), send(2, b"two"), write(STAG, BASE, b"behind")].concat());
     assert_eq!(stepped.awaits, Awaits::Receive);
     assert_eq!(bench.calls(), []);
     assert_eq!(bench.post_receive(1, 100).awaits, Awaits::Receive);
@@ -320,7 +320,7 @@ fn a_message_without_a_receive_waits_for_one() {
 #[test]
 fn immediate_data_without_a_receive_waits_for_one_too() {
     let mut bench = Bench::ready();
-    let stepped = bench.hear(&[write(STAG, BASE, b"hello"), immediate(1, false)].concat());
+    let stepped = bench.receive(&[write(STAG, BASE, b"hello"), immediate(1, false)].concat());
     assert_eq!(stepped.awaits, Awaits::Receive);
     assert_eq!(bench.host.bytes(BASE, 5), b"hello");
     assert_eq!(bench.post_receive(1, 0).awaits, Awaits::Nothing);
@@ -331,7 +331,7 @@ fn immediate_data_without_a_receive_waits_for_one_too() {
 fn a_message_without_a_receive_ends_a_connection_that_does_not_wait() {
     for message in [send(1, b"one"), immediate(1, false)] {
         let mut bench = Bench::with(Terms { wait_for_receives: false, ..terms() }, Sizes::default());
-        bench.hear(&message);
+        bench.receive(&message);
         let (header, payload) = segments(&message).remove(0);
         bench.assert_refused_with(&about(TermCode::DDP_UNTAGGED_NO_BUFFER, &header, payload.len()));
     }
@@ -341,7 +341,7 @@ fn a_message_without_a_receive_ends_a_connection_that_does_not_wait() {
 fn a_connection_that_has_waited_long_enough_ends() {
     let mut bench = Bench::ready();
     let message = send(1, b"one");
-    assert_eq!(bench.hear(&message).awaits, Awaits::Receive);
+    assert_eq!(bench.receive(&message).awaits, Awaits::Receive);
     bench.conn.wait_no_more();
     bench.step(reason::RECEIVE);
     let (header, payload) = segments(&message).remove(0);
@@ -353,7 +353,7 @@ fn a_full_completion_queue_holds_up_the_next_message() {
     let mut bench = Bench::ready();
     (1..=3).for_each(|id| bench.host.queues.receives.push_back(receive(id, 100)));
     bench.host.queues.recv_cq.room = 1;
-    let stepped = bench.hear(&[send(1, b"1"), send(2, b"2"), send(3, b"3")].concat());
+    let stepped = bench.receive(&[send(1, b"1"), send(2, b"2"), send(3, b"3")].concat());
     assert_eq!(stepped.awaits, Awaits::Room);
     assert_eq!(bench.receives_done(), [(1, 0)]);
     assert_eq!(bench.host.queues.receives.len(), 1, "one receive is the most that is held back");
@@ -371,7 +371,7 @@ fn a_full_completion_queue_holds_up_the_next_message() {
 #[track_caller]
 fn assert_refused(mut bench: Bench, header: Header, body: &[u8], code: TermCode) {
     let before = bench.host.memory.bytes.clone();
-    bench.hear(&fpdu(&header, body));
+    bench.receive(&fpdu(&header, body));
     bench.assert_refused_with(&about(code, &header, body.len()));
     assert!(bench.host.memory.bytes == before, "something was placed");
 }
@@ -381,7 +381,7 @@ fn assert_refused(mut bench: Bench, header: Header, body: &[u8], code: TermCode)
 fn known_peer() -> Bench {
     let mut bench = Bench::ready();
     let as_before = bench.host.bytes(BASE, 1).to_vec();
-    bench.hear(&write(STAG, BASE, &as_before));
+    bench.receive(&write(STAG, BASE, &as_before));
     bench.calls();
     bench
 }
@@ -417,7 +417,7 @@ fn a_read_that_may_not_be_done_is_refused_and_quoted() {
     for (stag, addr, code) in cases {
         for (mut bench, code) in [(known_peer(), code), (Bench::ready(), TermCode::RDMAP_PROT_INVALID_STAG)] {
             let request = read_request(stag, addr, 8);
-            bench.hear(&read(1, &request));
+            bench.receive(&read(1, &request));
             let header = untagged(Opcode::ReadRequest, true, 1, 0);
             let terminate = Terminate::about_read(code, &header, &request);
             assert_eq!(terminate.read_request, Some(request));
@@ -437,11 +437,11 @@ fn a_permitted_read_makes_a_peer_known_and_an_access_to_no_bytes_does_not() {
     for (first, msn, code) in cases {
         let mut bench = Bench::ready();
         bench.post_receive(1, 100);
-        bench.hear(&first);
+        bench.receive(&first);
         bench.conn.step(&mut bench.host, reason::WRITABLE, bench.budget);
         bench.calls();
         let request = read_request(STAG, BASE - 1, 8);
-        bench.hear(&read(msn, &request));
+        bench.receive(&read(msn, &request));
         let header = untagged(Opcode::ReadRequest, true, msn, 0);
         bench.assert_refused_with(&Terminate::about_read(code, &header, &request));
     }
@@ -454,11 +454,11 @@ fn more_reads_than_were_agreed_are_refused() {
     bench.post(wr(1, Op::Send, 4));
     let request = read_request(STAG, BASE, 8);
     for msn in 1..=u32::from(crate::limits::MAX_READS) {
-        bench.hear(&read(msn, &request));
+        bench.receive(&read(msn, &request));
     }
     assert!(!bench.calls().contains(&Call::Ended));
     let msn = u32::from(crate::limits::MAX_READS) + 1;
-    bench.hear(&read(msn, &request));
+    bench.receive(&read(msn, &request));
     let header = untagged(Opcode::ReadRequest, true, msn, 0);
     let code = TermCode::RDMAP_OP_CATASTROPHIC_STREAM;
     bench.assert_refused_with(&Terminate::about_read(code, &header, &request));
@@ -492,11 +492,13 @@ fn a_send_invalidates_when_it_is_whole() {
     for (opcode, solicited) in [(Opcode::SendInv, false), (Opcode::SendSeInv, true)] {
         let mut bench = Bench::ready();
         bench.post_receive(1, 100);
-        bench.hear(&[write(STAG, BASE, b"first"), fpdu(&invalidating(opcode, false, 0), b"hello")].concat());
+        bench.receive(
+            &[write(STAG, BASE, b"first"), fpdu(&invalidating(opcode, false, 0), b"hello")].concat(),
+        );
         let placed =
             [Call::Placed(at(BASE, 5, REMOTE_WRITE)), Call::Placed(at(receive_addr(1), 5, LOCAL_WRITE))];
         assert_eq!(bench.calls(), [&placed[..], &[Call::Settled]].concat());
-        bench.hear(&fpdu(&invalidating(opcode, true, 5), b"!"));
+        bench.receive(&fpdu(&invalidating(opcode, true, 5), b"!"));
         let extra = Extra::Invalidated([0x11, 0x22, 0x33, 0x44]);
         let expected = [
             Call::Placed(at(receive_addr(1) + 5, 1, LOCAL_WRITE)),
@@ -516,7 +518,7 @@ fn what_cannot_be_invalidated_ends_the_connection() {
         bench.host.windows = Err(why);
         bench.post_receive(1, 100);
         let header = invalidating(Opcode::SendInv, true, 0);
-        bench.hear(&fpdu(&header, b"8 bytes."));
+        bench.receive(&fpdu(&header, b"8 bytes."));
         let calls = bench.calls();
         let failed = |call: &Call| matches!(call, Call::RecvDone(c) if c.status == status::WR_FLUSH_ERR);
         assert_eq!(calls.iter().filter(|call| failed(call)).count(), 1);
@@ -529,7 +531,7 @@ fn what_cannot_be_invalidated_ends_the_connection() {
 fn a_send_that_is_too_long_invalidates_nothing() {
     let mut bench = Bench::ready();
     bench.post_receive(1, 7);
-    bench.hear(&fpdu(&invalidating(Opcode::SendInv, true, 0), b"8 bytes."));
+    bench.receive(&fpdu(&invalidating(Opcode::SendInv, true, 0), b"8 bytes."));
     assert!(!bench.calls().contains(&Call::Invalidated(0x1122_3344)));
 }
 
@@ -538,7 +540,7 @@ fn a_message_that_is_too_long_for_its_receive_fails_it() {
     let mut bench = Bench::ready();
     bench.post_receive(1, 7);
     bench.post_receive(2, 100);
-    bench.hear(&send(1, b"8 bytes."));
+    bench.receive(&send(1, b"8 bytes."));
     let calls = bench.calls();
     assert_eq!(receives_done(&calls), [(1, status::LOC_LEN_ERR), (2, status::WR_FLUSH_ERR)]);
     let terminate = about(TermCode::DDP_UNTAGGED_TOO_LONG, &untagged(Opcode::Send, true, 1, 0), 8);
@@ -549,7 +551,7 @@ fn a_message_that_is_too_long_for_its_receive_fails_it() {
 fn a_receive_into_memory_that_may_not_be_written_fails() {
     let mut bench = Bench::ready();
     bench.host.queues.receives.push_back(RecvWr::one(1, receive_addr(1), 100, BARE));
-    bench.hear(&send(1, b"8 bytes."));
+    bench.receive(&send(1, b"8 bytes."));
     let calls = bench.calls();
     let failed = |call: &Call| matches!(call, Call::RecvDone(c) if c.status == status::LOC_PROT_ERR);
     assert_eq!(calls.iter().filter(|call| failed(call)).count(), 1);
@@ -563,7 +565,7 @@ fn a_read_response_that_was_not_asked_for_is_refused() {
         (false, sink(1), 0, true, 8, TermCode::DDP_TAGGED_INVALID_STAG),
         (true, sink(0), 0, true, 8, TermCode::DDP_TAGGED_INVALID_STAG),
         (true, sink(2), 0, true, 8, TermCode::DDP_TAGGED_INVALID_STAG),
-        // The key of the region says nothing.
+        // The key of the region does not matter.
         (true, STAG, 0, true, 8, TermCode::DDP_TAGGED_INVALID_STAG),
         (true, STAG, BASE, true, 8, TermCode::DDP_TAGGED_INVALID_STAG),
         (true, sink(1), 1, true, 8, TermCode::DDP_TAGGED_BOUNDS),
@@ -573,9 +575,9 @@ fn a_read_response_that_was_not_asked_for_is_refused() {
         (true, sink(1), 0, true, 7, TermCode::DDP_TAGGED_BOUNDS),
         (true, sink(1), 0, false, 8, TermCode::DDP_TAGGED_BOUNDS),
     ];
-    for (asked, stag, to, last, len, code) in cases {
+    for (is_outstanding, stag, to, last, len, code) in cases {
         let mut bench = Bench::ready();
-        if asked {
+        if is_outstanding {
             bench.post(wr(1, Op::Read, 8));
             bench.calls();
         }
@@ -590,7 +592,7 @@ fn the_sink_of_a_read_cannot_be_written() {
     bench.post(wr(1, Op::Read, 8));
     let before = bench.host.memory.bytes.clone();
     bench.calls();
-    bench.hear(&write(sink(1), 0, b"8 bytes."));
+    bench.receive(&write(sink(1), 0, b"8 bytes."));
     assert_eq!(bench.host.memory.bytes, before);
     let header = tagged(Opcode::Write, true, sink(1), 0);
     let terminate = about(TermCode::DDP_TAGGED_INVALID_STAG, &header, 8);
@@ -605,10 +607,10 @@ fn each_read_has_a_sink_of_its_own() {
     bench.host.queues.sends.push_back(wr(1, Op::Read, 8));
     bench.post(wr(2, Op::Read, 8));
     bench.calls();
-    bench.hear(&response(1, true, 0, b"answer 1"));
+    bench.receive(&response(1, true, 0, b"answer 1"));
     assert_eq!(bench.sends_done(), [(1, status::SUCCESS)]);
     let again = tagged(Opcode::ReadResponse, true, sink(1), 0);
-    bench.hear(&fpdu(&again, b"answer 1"));
+    bench.receive(&fpdu(&again, b"answer 1"));
     let terminate = about(TermCode::DDP_TAGGED_INVALID_STAG, &again, 8);
     let calls = bench.calls();
     assert!(calls.contains(&Call::Closed(Some(terminate_fpdu(&terminate)))), "{calls:?}");
@@ -623,7 +625,7 @@ fn a_read_into_memory_that_may_not_be_written_is_no_fault_of_the_peers() {
         bench.post(wr(2, Op::Send, 8));
         let before = bench.host.memory.bytes.clone();
         bench.calls();
-        bench.hear(&response(1, true, 0, b"8 bytes."));
+        bench.receive(&response(1, true, 0, b"8 bytes."));
         assert_eq!(bench.host.memory.bytes, before);
         let calls = bench.calls();
         let failed = |call: &Call| matches!(call, Call::SendDone(c) if (c.wr_id, c.status) == (1, status::LOC_PROT_ERR));
@@ -641,7 +643,7 @@ fn the_write_whose_memory_is_gone_is_quoted_and_what_came_before_it_is_placed() 
     bench.host.memory.bytes[..200].fill(0);
     let second = tagged(Opcode::Write, true, STAG, BASE + 96);
     let bytes = [write(STAG, BASE, b"first"), fpdu(&second, b"second"), write(STAG, BASE + 8, b"third")];
-    bench.hear(&[bytes.concat(), send(1, b"")].concat());
+    bench.receive(&[bytes.concat(), send(1, b"")].concat());
     assert_eq!(bench.host.bytes(BASE, 13), b"first\0\0\0\0\0\0\0\0");
     let calls = bench.calls();
     let terminate = about(TermCode::DDP_TAGGED_BOUNDS, &second, 6);
@@ -658,7 +660,7 @@ fn a_long_payload_whose_memory_is_gone_is_refused() {
     let mut bench = Bench::with(terms(), sizes);
     bench.host.memory.mapped_to = BASE + 500;
     let header = tagged(Opcode::Write, true, STAG, BASE);
-    bench.hear(&fpdu(&header, &[1; 1000]));
+    bench.receive(&fpdu(&header, &[1; 1000]));
     let calls = bench.calls();
     let terminate = about(TermCode::DDP_TAGGED_BOUNDS, &header, 1000);
     assert!(calls.contains(&Call::Closed(Some(terminate_fpdu(&terminate)))), "{calls:?}");
@@ -670,20 +672,20 @@ fn our_own_memory_that_is_gone_is_no_fault_of_the_peers() {
     let mut bench = Bench::ready();
     bench.host.queues.receives.push_back(receive(1, 100));
     bench.host.memory.mapped_to = BASE;
-    bench.hear(&send(1, b"8 bytes."));
+    bench.receive(&send(1, b"8 bytes."));
     bench.assert_refused_with(&gone);
     let mut bench = Bench::ready();
     bench.post(wr(1, Op::Read, 8));
     bench.calls();
     bench.host.memory.mapped_to = BASE;
-    bench.hear(&response(1, true, 0, b"8 bytes."));
+    bench.receive(&response(1, true, 0, b"8 bytes."));
     bench.assert_refused_with(&gone);
 }
 
 #[test]
 fn what_is_no_fpdu_is_refused() {
     let mut bench = Bench::ready();
-    bench.hear(&[0, 3, 1, 2, 3, 0, 0, 0]);
+    bench.receive(&[0, 3, 1, 2, 3, 0, 0, 0]);
     let calls = bench.calls();
     let [Call::Closed(Some(last)), Call::Ended] = &calls[..] else { panic!("{calls:?}") };
     assert!(last.is_empty() || segments(last)[0].0.opcode() == Opcode::Terminate);
@@ -693,7 +695,7 @@ fn what_is_no_fpdu_is_refused() {
 fn what_came_before_a_refusal_counts() {
     let mut bench = Bench::ready();
     bench.post_receive(1, 100);
-    bench.hear(&[send(1, b"hello"), write(STAG, BASE, b"world"), write(0xbad, 0, b"!")].concat());
+    bench.receive(&[send(1, b"hello"), write(STAG, BASE, b"world"), write(0xbad, 0, b"!")].concat());
     assert_eq!(bench.host.bytes(BASE, 5), b"world");
     assert_eq!(bench.receives_done(), [(1, 0)]);
 }
@@ -706,7 +708,7 @@ fn a_receive_that_fails_is_not_written_any_more() {
     for (lkey, code) in [(STAG, status::LOC_LEN_ERR), (BARE, status::LOC_PROT_ERR)] {
         let mut bench = Bench::ready();
         bench.host.queues.receives.push_back(RecvWr::one(1, receive_addr(1), 40, lkey));
-        bench.hear(&[first.clone(), second.clone()].concat());
+        bench.receive(&[first.clone(), second.clone()].concat());
         let calls = bench.calls();
         let done = calls.iter().position(|call| matches!(call, Call::RecvDone(c) if c.status == code));
         let done = done.unwrap_or_else(|| panic!("{calls:?}"));

@@ -117,10 +117,10 @@ fn a_read_is_a_request_and_complete_with_its_response() {
     bench.post(wr(1, Op::Read, 8));
     bench.post(wr(2, Op::Read, 0));
     assert_eq!(bench.calls(), [Call::Sent([request(1, 8), request(2, 0)].concat(), false)]);
-    bench.hear(&response(1, true, 0, &[7; 8]));
+    bench.receive(&response(1, true, 0, &[7; 8]));
     assert_eq!(bench.sends_done(), [(1, 0)]);
     assert_eq!(bench.host.bytes(BASE, 9), [&[7; 8][..], &[8]].concat());
-    bench.hear(&fpdu(&tagged(Opcode::ReadResponse, true, 1, 0), &[]));
+    bench.receive(&fpdu(&tagged(Opcode::ReadResponse, true, 1, 0), &[]));
     assert_eq!(bench.sends_done(), [(2, 0)]);
 }
 
@@ -130,11 +130,11 @@ fn no_more_reads_are_under_way_than_the_peer_takes() {
     (1..=3).for_each(|id| bench.host.queues.sends.push_back(wr(id, Op::Read, 8)));
     bench.post(wr(4, Op::Write, 8));
     assert_eq!(sent(&bench.calls()), [request(1, 8), request(2, 8)].concat(), "nor what was posted behind");
-    bench.hear(&response(1, true, 0, &[7; 8]));
+    bench.receive(&response(1, true, 0, &[7; 8]));
     let body = memory(&bench, 8);
     let expected = [request(3, 8), write(0x900, 0x5000, &body)].concat();
     assert_eq!(sent(&bench.calls()), expected);
-    bench.hear(&[response(2, true, 0, &[7; 8]), response(3, true, 0, &[7; 8])].concat());
+    bench.receive(&[response(2, true, 0, &[7; 8]), response(3, true, 0, &[7; 8])].concat());
     assert_eq!(bench.sends_done(), [(2, 0), (3, 0), (4, 0)]);
 }
 
@@ -159,7 +159,7 @@ fn a_fenced_request_waits_until_no_read_is_under_way() {
     bench.post(wr(4, Op::Write, 4));
     let body = memory(&bench, 4);
     assert_eq!(sent(&bench.calls()), [request(1, 8), write(0x900, 0x5000, &body)].concat());
-    bench.hear(&response(1, true, 0, &[7; 8]));
+    bench.receive(&response(1, true, 0, &[7; 8]));
     let body = memory(&bench, 4);
     let expected = [send(1, &body), write(0x900, 0x5000, &body)].concat();
     assert_eq!(sent(&bench.calls()), expected);
@@ -249,7 +249,7 @@ fn one_call_gives_the_link_64_fpdus_or_about_512_kib() {
     assert_eq!(calls_of_the_link(&mut bench), [64 * 264, 64 * 264, 2 * 264].map(|len| (len, false)));
     let framing = Framing { mulpdu: 65535, ..FRAMING };
     let mut bench = Bench::of_depth(16, Terms { framing, ..terms() }, Sizes::default());
-    bench.hear(&empty_write());
+    bench.receive(&empty_write());
     bench.calls();
     // An FPDU is 60,020 bytes long: with the ninth it is more than 512 KiB.
     (1..=10).for_each(|id| bench.host.queues.sends.push_back(wr(id, Op::Write, 60_000)));
@@ -262,7 +262,7 @@ fn one_call_gives_the_link_64_fpdus_or_about_512_kib() {
 fn no_more_than_64_fpdus_are_made_before_the_link_takes_them() {
     let framing = Framing { crc: true, ..FRAMING };
     let mut bench = Bench::opened(Terms { framing, ..terms() }, Sizes::default());
-    bench.hear(&fpdu_with(true, &tagged(Opcode::Write, true, 1, 0), &[]));
+    bench.receive(&fpdu_with(true, &tagged(Opcode::Write, true, 1, 0), &[]));
     bench.calls();
     bench.host.memory.bytes.fill(1);
     bench.host.link.out.set_room(0);
@@ -285,7 +285,7 @@ fn what_the_link_has_not_taken_is_not_complete() {
     assert_eq!(bench.calls(), [Call::Sent(fpdu[..20].to_vec(), false)]);
     bench.host.link.out.set_room(usize::MAX);
     bench.step(reason::POSTED);
-    assert_eq!(bench.calls(), [], "the link is asked again when it says that it takes more");
+    assert_eq!(bench.calls(), [], "the link is called again once it has reported room");
     bench.host.link.out.set_room(fpdu.len() - 20 + 5);
     bench.step(reason::WRITABLE);
     let calls = bench.calls();
@@ -403,11 +403,11 @@ fn answer(last: bool, at: u64, body: &[u8]) -> Vec<u8> {
 fn a_read_of_the_peer_is_answered_in_segments() {
     let mut bench = Bench::ready();
     let body = memory(&bench, 300);
-    bench.hear(&read(1, &read_request(STAG, BASE, 300)));
+    bench.receive(&read(1, &read_request(STAG, BASE, 300)));
     let expected = [answer(false, 0, &body[..242]), answer(true, 242, &body[242..])].concat();
     let source = Access { stag: STAG, addr: BASE, len: 300, rights: REMOTE_READ };
     assert_eq!(bench.calls(), [Call::Flushed(source, 0), Call::Sent(expected, false)]);
-    bench.hear(&read(2, &read_request(0x999, 1, 0)));
+    bench.receive(&read(2, &read_request(0x999, 1, 0)));
     assert_eq!(bench.calls(), [Call::Sent(answer(true, 0, &[]), false)], "an empty one touches no memory");
 }
 
@@ -418,7 +418,7 @@ fn answers_and_requests_take_turns_message_by_message() {
     // Of twenty FPDUs each; 64 are made before the link blocks.
     (1..=6).for_each(|id| bench.host.queues.sends.push_back(wr(id, Op::Send, 4760)));
     bench.step(reason::POSTED);
-    bench.hear(&[read(1, &read_request(STAG, BASE, 300)), read(2, &read_request(STAG, BASE, 8))].concat());
+    bench.receive(&[read(1, &read_request(STAG, BASE, 300)), read(2, &read_request(STAG, BASE, 8))].concat());
     bench.host.link.out.set_room(usize::MAX);
     bench.step(reason::WRITABLE);
     let segments = segments(&sent(&bench.calls()));
@@ -438,7 +438,7 @@ fn no_answer_comes_between_a_write_and_its_immediate_data() {
     // The FPDUs of the write are as many as are made before the link takes them, the immediate data is not
     // among them.
     bench.post(wr(2, Op::WriteWithImm, 242 * 64));
-    bench.hear(&read(1, &read_request(STAG, BASE, 8)));
+    bench.receive(&read(1, &read_request(STAG, BASE, 8)));
     bench.calls();
     bench.host.link.out.set_room(usize::MAX);
     bench.step(reason::WRITABLE);
@@ -459,9 +459,9 @@ fn an_answer_waits_for_what_it_must_find_durable_and_later_ones_wait_behind_it()
     let mut bench = Bench::ready();
     let body = memory(&bench, 8);
     bench.host.durable = Durable::Later;
-    bench.hear(&read(1, &read_request(STAG, BASE, 8)));
+    bench.receive(&read(1, &read_request(STAG, BASE, 8)));
     bench.host.durable = Durable::Now;
-    bench.hear(&read(2, &read_request(STAG, BASE, 4)));
+    bench.receive(&read(2, &read_request(STAG, BASE, 4)));
     assert_eq!(sent(&bench.calls()), [0; 0]);
     bench.post(wr(1, Op::Send, 8));
     assert_eq!(sent(&bench.calls()), send(1, &body), "our own requests do not wait");
@@ -477,7 +477,7 @@ fn an_answer_waits_for_what_it_must_find_durable_and_later_ones_wait_behind_it()
 fn a_flush_that_fails_ends_the_connection() {
     let mut bench = Bench::ready();
     bench.host.durable = Durable::Later;
-    bench.hear(&read(1, &read_request(STAG, BASE, 8)));
+    bench.receive(&read(1, &read_request(STAG, BASE, 8)));
     bench.calls();
     bench.conn.durable(&mut bench.host, 0, false);
     bench.assert_refused_with(&Terminate::new(TermCode::LOCAL_CATASTROPHIC));
@@ -490,14 +490,14 @@ fn a_flush_that_fails_ends_the_connection() {
 fn the_peer_is_told_that_memory_that_it_reads_is_gone() {
     let mut bench = Bench::ready();
     bench.host.memory.mapped_to = BASE + 4;
-    bench.hear(&read(1, &read_request(STAG, BASE, 8)));
+    bench.receive(&read(1, &read_request(STAG, BASE, 8)));
     bench.assert_refused_with(&Terminate::new(TermCode::RDMAP_PROT_BOUNDS));
 
     let framing = Framing { crc: true, ..FRAMING };
     let mut bench = Bench::opened(Terms { framing, ..terms() }, Sizes::default());
     bench.host.memory.mapped_to = BASE + 4;
     let request = read_request(STAG, BASE, 8).encode();
-    bench.hear(&fpdu_with(true, &untagged(Opcode::ReadRequest, true, 1, 0), &request));
+    bench.receive(&fpdu_with(true, &untagged(Opcode::ReadRequest, true, 1, 0), &request));
     let mut body = [0; Terminate::MAX_LEN];
     let len = Terminate::new(TermCode::RDMAP_PROT_BOUNDS).encode(&mut body);
     let last = fpdu_with(true, &untagged(Opcode::Terminate, true, 1, 0), &body[..len]);

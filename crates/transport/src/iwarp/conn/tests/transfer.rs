@@ -30,9 +30,9 @@ fn transfers(calls: &[Call]) -> Vec<Access> {
 
 /// The same, each call of the host by itself.
 fn batches(calls: &[Call]) -> Vec<Vec<Access>> {
-    let asked =
+    let offered =
         |call: &Call| if let Call::Transferred(remote, _) = call { Some(remote.clone()) } else { None };
-    calls.iter().filter_map(asked).collect()
+    calls.iter().filter_map(offered).collect()
 }
 
 #[test]
@@ -42,8 +42,8 @@ fn a_request_that_is_transferred_completes_and_nothing_is_sent() {
     bench.post(wr(2, Op::Read, 50));
     bench.post(inline(3, Op::Write, &[7; 8]));
     let calls = bench.calls();
-    let asked = [remote(REMOTE_WRITE, 0, 100), remote(REMOTE_READ, 0, 50), remote(REMOTE_WRITE, 0, 8)];
-    assert_eq!(transfers(&calls), asked);
+    let offered = [remote(REMOTE_WRITE, 0, 100), remote(REMOTE_READ, 0, 50), remote(REMOTE_WRITE, 0, 8)];
+    assert_eq!(transfers(&calls), offered);
     let done = calls.iter().filter(|call| matches!(call, Call::SendDone(c) if c.status == status::SUCCESS));
     assert_eq!(done.count(), 3);
     assert_eq!(sent(&calls), []);
@@ -110,7 +110,7 @@ fn what_a_batch_was_not_carried_out_of_goes_over_the_link() {
 fn a_batch_has_an_end() {
     let n = MAX_TOGETHER + 1;
     let mut bench = Bench::of_depth(n as u32, Terms { transfers: true, ..terms() }, Sizes::default());
-    bench.hear(&empty_write());
+    bench.receive(&empty_write());
     bench.calls();
     bench.host.link.transfers = VecDeque::from([8 * MAX_TOGETHER, 8]);
     bench.host.queues.sends.extend((0..n as u64).map(|i| write_at(i, 16 * i, 8)));
@@ -142,7 +142,7 @@ fn requests_are_transferred_together_up_to_64_kib() {
 fn a_batch_ends_where_its_bytes_lie_in_too_many_places() {
     let n = MAX_TOGETHER + 1;
     let mut bench = Bench::of_depth(n as u32, Terms { transfers: true, ..terms() }, Sizes::default());
-    bench.hear(&empty_write());
+    bench.receive(&empty_write());
     bench.calls();
     bench.host.link.transfers = VecDeque::from([8 * MAX_TOGETHER, 8]);
     let nth = |i| SendWr { remote_addr: 0x5000 + 8 * i, ..inline(i, Op::Write, &[7; 8]) };
@@ -194,8 +194,8 @@ fn what_is_left_of_a_write_goes_over_the_link_and_a_read_as_a_whole() {
     let mut bench = bench(&[30, 20, 0, 30, 0]);
     bench.post(wr(1, Op::Write, 100));
     let calls = bench.calls();
-    let asked = [0, 30, 50].map(|at| remote(REMOTE_WRITE, at, 100 - at as usize));
-    assert_eq!(transfers(&calls), asked);
+    let offered = [0, 30, 50].map(|at| remote(REMOTE_WRITE, at, 100 - at as usize));
+    assert_eq!(transfers(&calls), offered);
     let segments_of = segments(&sent(&calls));
     assert!(
         matches!(segments_of[..], [(Header::Tagged { to: 0x5032, last: true, .. }, _)]),
@@ -206,7 +206,7 @@ fn what_is_left_of_a_write_goes_over_the_link_and_a_read_as_a_whole() {
     let calls = bench.calls();
     assert_eq!(transfers(&calls), [remote(REMOTE_READ, 0, 100), remote(REMOTE_READ, 30, 70)]);
     assert_eq!(segments(&sent(&calls)).len(), 1);
-    bench.hear(&response(1, true, 0, &[1; 100]));
+    bench.receive(&response(1, true, 0, &[1; 100]));
     assert_eq!(bench.sends_done(), [(2, status::SUCCESS)]);
 }
 
@@ -218,7 +218,7 @@ fn nothing_passes_what_is_not_complete() {
     bench.host.link.transfers = VecDeque::from([10]);
     bench.post(wr(2, Op::Write, 10));
     assert_eq!(transfers(&bench.calls()), [], "a read is under way");
-    bench.hear(&response(1, true, 0, &[1; 50]));
+    bench.receive(&response(1, true, 0, &[1; 50]));
     bench.host.queues.send_cq.room = 0;
     bench.post(wr(3, Op::Send, 10));
     bench.post(wr(4, Op::Write, 10));
@@ -239,7 +239,7 @@ fn behind_a_read_over_the_link_waits_what_can_be_transferred() {
     bench.post(wr(3, Op::Send, 10));
     let calls = bench.calls();
     assert_eq!(segments(&sent(&calls)).len(), 1, "the first read");
-    bench.hear(&response(1, true, 0, &[1; 50]));
+    bench.receive(&response(1, true, 0, &[1; 50]));
     let calls = bench.calls();
     assert_eq!(transfers(&calls).last(), Some(&remote(REMOTE_READ, 0, 60)));
     assert_eq!(segments(&sent(&calls)).len(), 1, "the message");
@@ -308,7 +308,7 @@ const WRITE_FPDU: usize = 2 + 14 + 8 + 4;
 fn nothing_is_transferred_while_an_answer_is_on_its_way() {
     let mut bench = bench(&[8]);
     bench.host.link.out.set_room(10);
-    bench.hear(&read(1, &read_request(STAG, BASE, 100)));
+    bench.receive(&read(1, &read_request(STAG, BASE, 100)));
     bench.calls();
     bench.host.link.out.set_room(usize::MAX);
     bench.host.queues.sends.push_back(wr(1, Op::Write, 8));
@@ -319,7 +319,7 @@ fn nothing_is_transferred_while_an_answer_is_on_its_way() {
 
     // Of eighty FPDUs, 64 go out in the first call.
     bench.budget.send.bytes = 1;
-    assert!(bench.hear(&read(2, &read_request(STAG, BASE, 242 * 80))).again);
+    assert!(bench.receive(&read(2, &read_request(STAG, BASE, 242 * 80))).again);
     assert_eq!(sent(&bench.calls()).len(), 64 * 264);
     bench.budget.send.bytes = usize::MAX;
     bench.host.queues.sends.push_back(wr(2, Op::Write, 8));
@@ -333,7 +333,7 @@ fn nothing_is_transferred_while_an_answer_is_on_its_way() {
 fn answers_and_requests_that_are_transferred_take_turns() {
     let mut bench = bench(&[8, 8]);
     bench.host.durable = Durable::Later;
-    bench.hear(&read(1, &read_request(STAG, BASE, 8)));
+    bench.receive(&read(1, &read_request(STAG, BASE, 8)));
     bench.post(wr(1, Op::Write, 8));
     let calls = bench.calls();
     assert_eq!(transfers(&calls).len(), 1, "an answer that may not go out yet holds up nothing");
@@ -381,7 +381,7 @@ fn a_budget_counts_requests() {
 }
 
 #[test]
-fn nothing_is_transferred_before_the_peer_was_heard_nor_where_a_crc_was_agreed_on() {
+fn nothing_is_transferred_before_the_first_fpdu_of_the_peer_nor_where_a_crc_was_agreed_on() {
     let mut early =
         Bench::opened(Terms { transfers: true, role: Role::INITIATOR, ..terms() }, Sizes::default());
     early.host.link.transfers = VecDeque::from([10]);
@@ -389,7 +389,7 @@ fn nothing_is_transferred_before_the_peer_was_heard_nor_where_a_crc_was_agreed_o
     assert_eq!(transfers(&early.calls()), []);
     let framing = Framing { crc: true, ..FRAMING };
     let mut opened = Bench::opened(Terms { transfers: true, framing, ..terms() }, Sizes::default());
-    opened.hear(&fpdu_with(true, &tagged(Opcode::Write, true, 1, 0), &[]));
+    opened.receive(&fpdu_with(true, &tagged(Opcode::Write, true, 1, 0), &[]));
     opened.host.link.transfers = VecDeque::from([10]);
     opened.post(wr(1, Op::Write, 10));
     assert_eq!(transfers(&opened.calls()), []);
@@ -401,9 +401,9 @@ fn the_host_is_told_when_all_was_acted_on_and_not_before() {
     let told = |bench: &mut Bench| std::mem::take(&mut bench.host.link.acted) > 0;
     told(&mut bench);
     let message = send(1, &[1; 40]);
-    bench.hear(&message[..30]);
+    bench.receive(&message[..30]);
     assert!(!told(&mut bench), "half of it is there");
-    bench.hear(&message[30..]);
+    bench.receive(&message[30..]);
     assert!(!told(&mut bench), "it waits for a receive");
     bench.host.queues.recv_cq.room = 0;
     bench.post_receive(1, 64);
@@ -428,10 +428,10 @@ fn the_host_is_not_told_that_all_was_acted_on_in_the_middle_of_a_message() {
         let mut bench = bench(&[]);
         bench.post_receive(1, 64);
         bench.host.link.acted = 0;
-        bench.hear(&bytes);
+        bench.receive(&bytes);
         assert_eq!(bench.host.link.acted, 0, "{} bytes", bytes.len());
         if bytes[..] == immediate(1)[..] {
-            bench.hear(&send(2, b""));
+            bench.receive(&send(2, b""));
             assert_eq!(bench.host.link.acted, 1);
         }
     }

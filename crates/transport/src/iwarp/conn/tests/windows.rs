@@ -73,7 +73,7 @@ fn a_fenced_one_waits_for_reads() {
     bench.post(bind(3, 0x301));
     let changes = |calls: &[Call]| calls.iter().any(|c| matches!(c, Call::Bound(_) | Call::Invalidated(_)));
     assert!(!changes(&bench.calls()));
-    bench.hear(&response(1, true, 0, b"8 bytes."));
+    bench.receive(&response(1, true, 0, b"8 bytes."));
     let calls = bench.calls();
     let order: Vec<_> = calls
         .iter()

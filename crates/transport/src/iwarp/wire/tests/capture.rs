@@ -126,9 +126,9 @@ fn plain_responder() {
 #[test]
 fn crc_initiator() {
     let (frame, segments) = replay(CRC, "C ", Kind::Request, true);
-    let asked =
+    let enhanced =
         Enhanced { peer_to_peer: true, rtr_send: false, rtr_write: true, rtr_read: true, ird: 1, ord: 1 };
-    assert_eq!((frame.crc, frame.enhanced), (true, Some(asked)));
+    assert_eq!((frame.crc, frame.enhanced), (true, Some(enhanced)));
     assert_eq!(opcodes(&segments), [Opcode::Write, Opcode::Send, Opcode::ReadResponse, Opcode::Send]);
     assert_eq!(segments[0], (write_header(1, 0), Vec::new()));
 }
@@ -146,9 +146,9 @@ fn crc_responder() {
 #[test]
 fn siw_initiator_with_crc() {
     let (frame, segments) = replay(INITIATOR_CRC, "C ", Kind::Request, true);
-    let asked =
+    let enhanced =
         Enhanced { peer_to_peer: true, rtr_send: false, rtr_write: true, rtr_read: true, ird: 128, ord: 128 };
-    assert_eq!((frame.crc, frame.enhanced), (true, Some(asked)));
+    assert_eq!((frame.crc, frame.enhanced), (true, Some(enhanced)));
     assert_eq!(segments[0], (write_header(1, 0), Vec::new()));
     assert!(opcodes(&segments[1..]).iter().all(|&opcode| opcode == Opcode::ReadRequest));
     assert_eq!(msns(&segments, 1), [1, 2, 3, 4, 5]);

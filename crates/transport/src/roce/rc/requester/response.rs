@@ -46,7 +46,7 @@ impl Requester {
             Syndrome::Ack { .. } => self.acknowledge(sequence + 1),
             Syndrome::Rnr { timer } => {
                 self.acknowledge(sequence)?;
-                // While it waits, another one says the same again.
+                // While it waits, another one repeats it.
                 if self.acked != sequence || self.retry.is_waiting() {
                     return Ok(());
                 }
@@ -188,7 +188,7 @@ impl Requester {
         self.retry.goes_back();
     }
 
-    /// Looks at the timers.
+    /// Checks the timers.
     pub(in crate::roce::rc) fn expire(&mut self, host: &mut impl Host) -> Result<(), End> {
         if self.retry.deadline().is_none() {
             return Ok(());

@@ -127,9 +127,9 @@ impl Replies {
     }
 
     /// Adds a reply. Of ACKs and NAKs behind each other, one is left, however many packets the peer sends
-    /// between two reads: the last one, unless it is an ACK that says less than the NAK before it. A refusal
-    /// stays beside an ACK of later requests, which would hide it. A reply that finds the queue full is
-    /// dropped: the peer repeats the request.
+    /// between two reads: the last one, unless it is an ACK that covers less than the NAK before it. A
+    /// refusal stays beside an ACK of later requests, which would hide it. A reply that finds the queue full
+    /// is dropped: the peer repeats the request.
     pub(super) fn push(&mut self, reply: Reply) {
         if let (Some(last), Reply::Ack { psn, .. }) = (self.queue.back_mut(), &reply) {
             if let Reply::Ack { psn: before, .. } = *last {

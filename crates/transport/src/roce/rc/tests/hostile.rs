@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A peer, or who forges its packets, that wants work, memory or answers without a limit.
+//! A hostile peer, or an attacker that forges its packets, tries to cause work, memory or answers without a
+//! limit.
 
 use super::pair::{MTU, Pair, wr};
 use crate::roce::link::Dropped;
@@ -48,7 +49,7 @@ fn sent(pair: &mut Pair) -> Vec<Operation> {
 fn the_end_sends_no_more_than_the_budget() {
     let mut pair = Pair::new();
     arrives(&mut pair, Operation::ReadRequest, FIRST, reth(SIZE), &[]);
-    // The middle of nothing.
+    // A middle packet without a first one.
     arrives(&mut pair, Operation::WriteMiddle, FIRST + (SIZE / MTU) as u32, Extension::None, &[0; MTU]);
     let stepped = step(&mut pair, reason::READABLE, 10);
     assert!(pair.conns[1].is_over() && stepped.again);
@@ -176,7 +177,7 @@ fn a_psn_far_outside_changes_nothing_and_gets_one_nak() {
     }
     step(&mut pair, reason::READABLE, usize::MAX);
     assert_eq!(sent(&mut pair), [Operation::Acknowledge]);
-    // Behind: as a duplicate of a request that there has never been.
+    // Earlier PSNs: duplicates of requests that were never sent.
     arrives(&mut pair, Operation::FetchAdd, FIRST - 1, reth_of_atomic(), &[]);
     arrives(&mut pair, Operation::ReadRequest, FIRST - 1, reth(SIZE), &[]);
     (0..50).for_each(|_| write(&mut pair, FIRST + 0x80_0000));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Requests that are refused, here or by the peer, and packets that nobody should send.
+//! Requests that are refused, here or by the peer, and packets that violate the protocol.
 
 use super::pair::{Fate, MTU, Pair, wr};
 use crate::access::REMOTE_READ;
@@ -11,7 +11,7 @@ use crate::wr::{Op, status};
 const OK: u32 = status::SUCCESS;
 const FLUSHED: u32 = status::WR_FLUSH_ERR;
 
-/// Runs a request that fails between two that are right.
+/// Posts a request that fails between two that are permitted.
 fn refused(pair: &mut Pair, failing: crate::wr::SendWr) -> u32 {
     pair.post(0, wr(1, Op::Write, 0, 8, 0x4000));
     pair.post(0, failing);

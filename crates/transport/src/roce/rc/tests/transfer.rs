@@ -76,7 +76,7 @@ fn sends_take_receives_in_order() {
     assert_eq!(pair.bytes(0, 0, MTU + 1), pair.bytes(1, 0x4000, MTU + 1));
 }
 
-/// The driver may take both reasons at a time: the peer has disconnected after it had all it wanted.
+/// The driver may take both reasons at a time: the peer disconnects once its requests are complete.
 #[test]
 fn what_has_arrived_before_the_end_counts() {
     let mut pair = Pair::new();

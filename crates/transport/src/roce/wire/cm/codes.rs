@@ -104,7 +104,7 @@ numbers! {
     INVALID_COMM_ID = 6: "invalid communication ID",
     /// The communication instance (local id, remote id, QPN) is invalid.
     INVALID_COMM_INSTANCE = 7: "invalid communication instance",
-    /// Nobody listens on the service id.
+    /// No program listens on the service id.
     INVALID_SERVICE_ID = 8: "invalid service ID",
     /// The transport service is invalid.
     INVALID_TRANSPORT = 9: "invalid transport service type",
