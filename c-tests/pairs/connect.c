@@ -452,7 +452,10 @@ at_once_initiator(struct side *side)
 	}
 	for (int i = 0; i < AT_ONCE; i++)
 		expect_wc(links[i].cq, 1, IBV_WC_RDMA_READ);
-	/* in no order: a kernel may report requests in another one, and the target awaits one end after the other */
+	/*
+	 * in no order: a kernel may report requests in another one, and the target awaits one end after the
+	 * other
+	 */
 	for (int i = 0; i < AT_ONCE; i++)
 		OK(rpma_conn_disconnect(links[i].conn));
 	for (int i = 0; i < AT_ONCE; i++) {

@@ -6,10 +6,10 @@
 //! is 0, the second byte is a position, and the third is 0. A message of connection management to queue pair
 //! 1 goes to the slot in the communication id of the receiver.
 //!
-//! A REQ has no such id, so any process may receive it. It goes to the *default* position, that of the process
-//! that has attached the filter, as all other packets whose slot is not in the table. Were the socket left to
-//! the kernel, which selects it by a hash of the addresses, a stopped process would get all requests of some
-//! hosts, and [`super::order`] could not notice.
+//! A REQ has no such id, so any process may receive it. It goes to the *default* position, that of the
+//! process that has attached the filter, as all other packets whose slot is not in the table. Were the socket
+//! left to the kernel, which selects it by a hash of the addresses, a stopped process would get all requests
+//! of some hosts, and [`super::order`] could not notice.
 #![forbid(unsafe_code)]
 
 use transport::roce::wire::{BTH_LEN, Deth, GSI_QP};

@@ -2,10 +2,10 @@
 //! The connection manager of the process: drives the exchanges.
 //!
 //! Each call, message and timer changes the state under its lock, which also takes the resulting messages and
-//! events into queues. They are carried out without that lock, and each queue in order. All messages of a call
-//! are sent when it returns, since the program may exit then. Events are reported by one thread at a time,
-//! whichever comes first: an event may change a queue pair, and queues events of identifiers. The messages
-//! that precede an event are sent before it.
+//! events into queues. They are carried out without that lock, and each queue in order. All messages of a
+//! call are sent when it returns, since the program may exit then. Events are reported by one thread at a
+//! time, whichever comes first: an event may change a queue pair, and queues events of identifiers. The
+//! messages that precede an event are sent before it.
 //!
 //! Locks: `state` is under those of an identifier and of a connection, and above those of the engine's timers
 //! only. `sending` is directly above `state`. `reporting` is never waited for: its holder checks the queue

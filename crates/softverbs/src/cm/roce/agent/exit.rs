@@ -34,13 +34,14 @@ impl Agent {
     fn end(&self, deadline: Instant) {
         let Some(mut state) = lock_until(&self.state, deadline) else { return };
         state.manager.destroy_all(clock::now());
-        let mut outputs = std::mem::take(&mut state.outputs);
-        outputs.extend(std::iter::from_fn(|| state.manager.poll()));
+        let mut messages = std::mem::take(&mut state.messages);
+        messages.extend(std::iter::from_fn(|| state.manager.poll()).filter_map(|output| match output {
+            Output::Send { route, mad } => Some((route, mad)),
+            Output::Event { .. } => None,
+        }));
         drop(state);
-        for output in outputs {
-            if let Output::Send { route, mad } = output {
-                self.port.send_message(&mad, route.local, route.remote);
-            }
+        for (route, mad) in messages {
+            self.port.send_message(&mad, route.local, route.remote);
         }
     }
 }
