@@ -404,7 +404,7 @@ vanishing_initiator(struct side *side)
 			next_wc(link.cq, &wc);
 			gone = wc.status != IBV_WC_SUCCESS;
 		}
-		expect_broken(&link);
+		end_broken(&link);
 		delete_link(&link);
 	}
 	close_with_region(&node, &local);

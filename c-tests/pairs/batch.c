@@ -277,7 +277,7 @@ race_initiator(struct side *side)
 		OK(rpma_conn_cfg_delete(&cfg));
 		lost = take_lost(side);
 		write_on_and_on(&link, &source, lost);
-		expect_broken(&link);
+		end_broken(&link);
 		delete_link(&link);
 		OK(rpma_mr_remote_delete(&lost));
 		fill_pattern(data.ptr, SIZE, i);

@@ -153,9 +153,15 @@ try_case(struct node *node, struct side *side, struct region *local, size_t i, b
 				"case %zu: completion %u is of %llx, status %d", i, n, (unsigned long long)wc.wr_id, wc.status);
 		}
 		expect_no_wc(link.cq);
+	} else if (over_roce()) {
+		/* a refused request is reported, as on an adapter */
+		expect_wc(link.cq, 1, IBV_WC_RDMA_WRITE);
+		next_wc(link.cq, &wc);
+		EXPECT(wc.wr_id == 0xbad && wc.status == IBV_WC_REM_ACCESS_ERR, "case %zu: completion of %llx, status %d", i,
+			(unsigned long long)wc.wr_id, wc.status);
 	}
 	say(side, 'c');
-	expect_broken(&link);
+	end_broken(&link);
 	delete_link(&link);
 }
 

@@ -340,6 +340,12 @@ overrun_initiator(struct side *side)
 	/* and more */
 	for (unsigned i = 0; i < SQ_SIZE; i++)
 		OK(write_word(&link, &src, RPMA_F_COMPLETION_ALWAYS));
+	/* over RoCE the program has to end the connection of a queue pair that has failed */
+	if (over_roce()) {
+		while (reports == 0)
+			sleep_ms(1);
+		OK(rpma_conn_disconnect(link.conn));
+	}
 	expect_event(&link, RPMA_CONN_CLOSED);
 	expect_reports(1, "all 4 entries of its completion queue", "rpma_conn_cfg_set_cq_size");
 	for (unsigned i = 0; i < SQ_SIZE; i++) {

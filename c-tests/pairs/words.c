@@ -98,7 +98,7 @@ streaming_initiator(struct side *side)
 				broken = wc.status != IBV_WC_SUCCESS;
 			}
 		}
-		expect_broken(&link);
+		end_broken(&link);
 		delete_link(&link);
 	}
 	close_with_region(&node, &source);
