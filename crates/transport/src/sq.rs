@@ -62,6 +62,11 @@ impl SendQueue {
         (self.tail - self.head) as usize
     }
 
+    /// Whether one of them is unsignalled.
+    pub(crate) fn has_unsignaled(&self) -> bool {
+        (self.head..self.tail).any(|position| self.entry(position).is_some_and(|entry| !entry.wr.signaled))
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.tail == self.head
     }

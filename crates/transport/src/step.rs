@@ -115,6 +115,11 @@ pub trait Progress {
     fn is_over(&self) -> bool;
     /// Whether it has taken a receive whose completion is not in the completion queue yet.
     fn has_receive(&self) -> bool;
+    /// Whether the next acknowledgements of the peer free entries of the send queue. False where a request is
+    /// complete without one.
+    fn awaits_entries(&self) -> bool {
+        false
+    }
     /// From now on a message without a receive ends the connection; a step with [`reason::RECEIVE`] follows.
     /// Without effect where no message waits for a receive: the peer sends it again.
     fn wait_no_more(&mut self) {}

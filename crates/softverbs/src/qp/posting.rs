@@ -12,15 +12,16 @@ use std::time::{Duration, Instant};
 use super::Qp;
 use crate::instrument::NotPosted;
 use crate::policy::coalesce::Post;
-use crate::probes;
 use crate::progress::{By, Driven};
 use crate::sys::Errno;
+use crate::{lock, probes};
 use transport::access::Access;
 use transport::step::reason;
 use transport::wr::{Op, SendWr};
 
 /// How long a post to a full send queue waits for another thread that is sending the requests before it: a
-/// few time slices of a scheduler.
+/// few time slices of a scheduler. Over RoCE also for the acknowledgement of an unsignalled request, whose
+/// entry is then free; softverbs(7) states this limit.
 const FULL_WAIT: Duration = Duration::from_millis(20);
 
 /// Nanoseconds since the first call.
@@ -57,18 +58,19 @@ impl Qp {
         Posting { qp: self, posted: false, len: 0, signaled: false, alone: false, remote: None }
     }
 
-    /// Waits for a free entry of a full queue: the requests may only wait in the ring, or another thread may
-    /// be sending them now. The program did not decide that, so it gets no error for it: the thread that
-    /// sends may itself wait for a processor.
+    /// Waits for `count` free entries of a full queue: the requests may only wait in the ring, another thread
+    /// may be sending them now, or they are not acknowledged yet. The program did not decide that, so it gets
+    /// no error for it: the thread that sends may itself wait for a processor.
     #[cold]
-    fn await_entry(&self) -> bool {
+    fn await_entries(&self, count: usize) -> bool {
         let began = Instant::now();
         loop {
             let stepped = self.drive(reason::POSTED, By::Program);
-            if self.sends.room() > 0 {
+            if self.sends.room() >= count {
                 return true;
             }
-            if stepped || began.elapsed() > FULL_WAIT {
+            let waits = !stepped || lock(&self.session).transport.conn().awaits_entries();
+            if !waits || began.elapsed() > FULL_WAIT {
                 return false;
             }
             std::thread::yield_now();
@@ -86,7 +88,7 @@ impl Qp {
     #[cold]
     fn push_late(&self, mut why: NotPosted, denied: bool) -> Result<bool, Errno> {
         while let NotPosted::Full(wr) = why {
-            if !self.await_entry() {
+            if !self.await_entries(1) {
                 break;
             }
             match self.instruments.post(&self.sends, wr, denied, Err) {
@@ -112,10 +114,8 @@ impl Posting<'_> {
     pub(crate) fn post_all(&mut self, wrs: Vec<SendWr>) -> Result<(), Errno> {
         let qp = self.qp;
         qp.check_connected()?;
-        if qp.sends.room() < wrs.len() {
-            qp.drive(reason::POSTED, By::Program);
-        }
-        if qp.sends.room() < wrs.len() || !qp.instruments.has_room(wrs.len()) {
+        let has_room = qp.sends.room() >= wrs.len() || qp.await_entries(wrs.len());
+        if !has_room || !qp.instruments.has_room(wrs.len()) {
             return Err(libc::ENOMEM);
         }
         wrs.into_iter().try_for_each(|wr| self.post(wr, false))

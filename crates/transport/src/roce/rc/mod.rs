@@ -366,7 +366,11 @@ impl Rc {
     }
 }
 
-crate::step::connection!(Rc, PacketLink);
+crate::step::connection!(Rc, PacketLink, {
+    fn awaits_entries(&self) -> bool {
+        self.state == State::Open && self.requester.sq.has_unsignaled()
+    }
+});
 
 /// Places payload in the ranges, or nothing if one of them does not permit it.
 fn place(

@@ -4,7 +4,7 @@
 use super::pair::{Fate, MTU, Pair, wr};
 use crate::policy::mode::Mode;
 use crate::roce::wire::Operation;
-use crate::step::reason;
+use crate::step::{Progress, reason};
 use crate::wr::{Extra, Local, Op, opcode, status};
 
 const OK: u32 = status::SUCCESS;
@@ -160,6 +160,19 @@ fn more_reads_than_the_peer_takes_wait() {
     }
     pair.settle();
     assert_eq!(pair.done(0), (0..9).map(|id| (id, OK)).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_acknowledgement_of_an_unsignalled_request_frees_its_entry() {
+    let mut pair = Pair::new();
+    for (signaled, awaits) in [(true, false), (false, true)] {
+        pair.post(0, crate::wr::SendWr { signaled, ..wr(1, Op::Write, 0, 8, 0x8000) });
+        pair.step(0, reason::POSTED);
+        assert_eq!(pair.conns[0].awaits_entries(), awaits, "signalled: {signaled}");
+        pair.settle();
+        assert!(!pair.conns[0].awaits_entries());
+    }
+    assert_eq!(pair.done(0), [(1, OK)]);
 }
 
 #[test]
