@@ -80,6 +80,9 @@ pub(super) struct Responder {
     /// The results of the last requests that must not be carried out again, for duplicates.
     saved: VecDeque<Saved>,
     ack_due: bool,
+    /// The newest packet that was carried out and has no response. An ACK with the PSN of a response would be
+    /// taken for it: rxe completes a read of one packet, and fails between the packets of a longer one.
+    acknowledged: Psn,
     acknowledging: Acknowledging,
     /// What the connection ended with: repeated if the peer repeats the request.
     refused: Option<(Psn, Syndrome)>,
@@ -100,6 +103,7 @@ impl Responder {
             deferred: VecDeque::new(),
             saved: VecDeque::new(),
             ack_due: false,
+            acknowledged: Psn::new(0),
             acknowledging: Acknowledging::new(mode),
             refused: None,
         }
@@ -111,6 +115,7 @@ impl Responder {
         self.saved.try_reserve_exact(reads).map_err(|_| libc::ENOMEM)?;
         self.replies.open(reads)?;
         self.expected = terms.rq_psn;
+        self.acknowledged = terms.rq_psn.previous();
         self.terms = Some(terms);
         Ok(())
     }
@@ -151,6 +156,7 @@ impl Responder {
                     let is_due = self.acknowledging.is_due(packet.bth.ack_req);
                     self.acknowledging.count(is_due);
                     self.ack_due |= is_due;
+                    self.acknowledged = psn;
                 }
                 Ok(())
             }
@@ -199,8 +205,8 @@ impl Responder {
     /// Queues the ACK that is due, behind the responses of requests that came before.
     pub(super) fn acknowledge(&mut self) {
         if std::mem::take(&mut self.ack_due) {
-            let psn = self.expected.previous();
-            self.replies.push(Reply::Ack { psn, msn: self.msn, syndrome: Syndrome::ACK });
+            let (psn, msn) = (self.acknowledged, self.msn);
+            self.replies.push(Reply::Ack { psn, msn, syndrome: Syndrome::ACK });
         }
     }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Schedules that the simulation has found.
 
-use super::pair::{Fate, Pair, TIMEOUT_US, wr};
+use super::pair::{FIRST, Fate, Pair, TIMEOUT_US, wr};
 use crate::host::Durable;
+use crate::roce::wire::{Opcode, Operation, Packet, Psn};
 use crate::step::{Budget, Quota, reason};
 use crate::testing::memory::State;
 use crate::testing::recorder::{BARE, BASE, STAG};
@@ -202,4 +203,30 @@ fn an_acknowledgement_hides_no_refusal() {
         pair.settle();
     }
     assert_eq!(pair.done(0), [(1, status::REM_ACCESS_ERR), (2, status::WR_FLUSH_ERR)]);
+}
+
+/// A repeated write behind which a read or an atomic operation was carried out, whose response is lost: the
+/// ACK of the write has no PSN of the response, which would replace it. A capture of rxe showed it.
+#[test]
+fn an_acknowledgement_stands_for_no_response() {
+    for (op, len) in [(Op::Read, 600), (Op::Read, 8), (Op::FetchAdd, 8)] {
+        let mut pair = Pair::new();
+        pair.post(0, wr(1, Op::Write, 0, 8, 0x4000));
+        let mut second = wr(2, op, 0x100, len, 0x8000);
+        if op == Op::FetchAdd {
+            second.local = Local::Atomic { addr: BASE + 0x100, lkey: STAG, compare_add: 5, swap: 0 };
+        }
+        pair.post(0, second);
+        pair.settle_with(|from, _| if from == 1 { Fate::Lost } else { Fate::Arrives });
+        while pair.hosts[0].link.sent.is_empty() {
+            assert!(pair.expire(0));
+        }
+        pair.carry(0, &mut |_, _| Fate::Arrives);
+        pair.step(1, reason::READABLE);
+        let sent = pair.hosts[1].link.sent.iter().map(|packet| Packet::parse(packet).unwrap().bth);
+        let acks = sent.filter(|bth| bth.opcode == Opcode::Rc(Operation::Acknowledge));
+        assert_eq!(acks.map(|bth| bth.psn).collect::<Vec<_>>(), [Psn::new(FIRST[0])], "{op:?}");
+        pair.settle();
+        assert_eq!(pair.done(0), [(1, OK), (2, OK)], "{op:?}");
+    }
 }

@@ -15,7 +15,7 @@ pub(super) const MTU: usize = 256;
 pub(super) const TIMEOUT_US: u64 = 67_108;
 const NUMBERS: [u32; 2] = [0x11_0001, 0x22_0002];
 /// PSNs that wrap around soon.
-const FIRST: [u32; 2] = [0xff_fffa, 0x00_0010];
+pub(super) const FIRST: [u32; 2] = [0xff_fffa, 0x00_0010];
 
 const ACCESS: u32 =
     LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSH_GLOBAL | FLUSH_PERSISTENT;
