@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,9 +171,18 @@ impl Sums {
     }
 
     pub fn add(&mut self, counts: &Counts) {
+        self.add_by(counts, |count| count.load(Relaxed));
+    }
+
+    /// Moves the counts here.
+    fn take(&mut self, counts: &Counts) {
+        self.add_by(counts, |count| count.swap(0, Relaxed));
+    }
+
+    fn add_by(&mut self, counts: &Counts, value: impl Fn(&AtomicU64) -> u64) {
         let each = |sums: &mut [u64], counts: &[AtomicU64]| {
             for (sum, count) in sums.iter_mut().zip(counts) {
-                *sum += count.load(Relaxed);
+                *sum += value(count);
             }
         };
         each(&mut self.operations, &counts.operations);
@@ -181,7 +190,7 @@ impl Sums {
         each(&mut self.statuses, &counts.statuses);
         for ((buckets, nanos), latencies) in self.latencies.iter_mut().zip(&counts.latencies) {
             each(buckets, &latencies.buckets);
-            *nanos += latencies.nanos.load(Relaxed);
+            *nanos += value(&latencies.nanos);
         }
     }
 }
@@ -200,8 +209,8 @@ const ENDED: u8 = 2;
 
 /// A connection, or the request for one.
 pub struct Connection {
-    pub(super) number: u64,
-    peer: OnceLock<SocketAddr>,
+    number: AtomicU64,
+    peer: Mutex<Option<SocketAddr>>,
     /// The number of its queue pair.
     pub qp_num: u32,
     /// Its counters.
@@ -215,11 +224,15 @@ pub struct Connection {
 impl Connection {
     /// Sets the address of the remote peer.
     pub fn set_peer(&self, peer: SocketAddr) {
-        let _ = self.peer.set(peer);
+        *lock(&self.peer) = Some(peer);
     }
 
     pub(super) fn peer(&self) -> Option<SocketAddr> {
-        self.peer.get().copied()
+        *lock(&self.peer)
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number.load(Relaxed)
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -242,7 +255,7 @@ impl Connection {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 
     /// Posts a request with `post`; one without a kind is not counted. Posts of signalled requests are
@@ -294,6 +307,10 @@ impl Connection {
     pub fn discarded(&self) {
         *self.queue() = Queue::default();
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// CLOCK_MONOTONIC in nanoseconds.
@@ -352,7 +369,7 @@ impl Counters {
     }
 
     fn connections(&self) -> MutexGuard<'_, Connections> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.connections)
     }
 
     /// A queue pair was created, for a connection to be requested or one that a peer has requested.
@@ -360,8 +377,8 @@ impl Counters {
         let mut connections = self.connections();
         connections.created += 1;
         let connection = Arc::new(Connection {
-            number: connections.created,
-            peer: peer.map_or_else(OnceLock::new, OnceLock::from),
+            number: AtomicU64::new(connections.created),
+            peer: Mutex::new(peer),
             qp_num,
             counts: Counts::new(),
             phase: AtomicU8::new(REQUESTED),
@@ -388,6 +405,19 @@ impl Counters {
         };
         if connection.phase.swap(ENDED, Relaxed) != ENDED {
             self.connections().ended[reason] += 1;
+        }
+    }
+
+    /// The queue pair was reset, and is for another connection from now on: the counts of the former one are
+    /// added to those of deleted connections.
+    pub fn reset(&self, connection: &Connection) {
+        let mut connections = self.connections();
+        connections.past.take(&connection.counts);
+        connections.created += 1;
+        connection.number.store(connections.created, Relaxed);
+        *lock(&connection.peer) = None;
+        if connection.phase.swap(REQUESTED, Relaxed) == OPEN {
+            connections.ended[REASONS.len() - 1] += 1;
         }
     }
 
@@ -431,7 +461,7 @@ impl Counters {
         }
         let (opened, ended) = (all.opened, all.ended);
         drop(all);
-        open.sort_unstable_by_key(|connection| connection.number);
+        open.sort_unstable_by_key(|connection| connection.number());
         open.truncate(connections);
         let alone = |connection: Arc<Connection>| {
             let mut sums = Sums::new();
@@ -499,6 +529,32 @@ mod tests {
         check(0, [0, 0, 0, 0, 1]);
         counters.deleted(&connection);
         check(0, [0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn a_reset_queue_pair_is_for_another_connection() {
+        let counters = Counters::new();
+        let connection = counters.connection(None, 7);
+        let post = || connection.post(Some(Kind::Write), 64, false, || Ok::<_, i32>(())).unwrap();
+        let peer = |text: &str| Some(text.parse::<SocketAddr>().unwrap());
+        connection.set_peer(peer("192.0.2.1:4791").unwrap());
+        counters.event(&connection, Event::Established);
+        post();
+        counters.reset(&connection);
+        let now = counters.snapshot(9);
+        assert_eq!((now.requested, now.open, now.ended, connection.peer()), (1, 0, [0, 0, 0, 0, 1], None));
+        assert_eq!((now.sums.operations[0], now.connections.len()), (1, 0));
+
+        connection.set_peer(peer("192.0.2.2:4791").unwrap());
+        counters.event(&connection, Event::Established);
+        post();
+        let now = counters.snapshot(9);
+        let (listed, sums) = &now.connections[0];
+        assert_eq!((listed.number(), listed.peer(), sums.operations[0]), (2, peer("192.0.2.2:4791"), 1));
+        assert_eq!((now.opened, now.sums.operations[0]), (2, 2));
+        counters.event(&connection, Event::Closed);
+        counters.reset(&connection);
+        assert_eq!(counters.snapshot(9).ended, [1, 0, 0, 0, 1]);
     }
 
     #[test]

@@ -120,7 +120,7 @@ fn each_connection(to: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Resul
         .iter()
         .map(|(connection, sums)| {
             let peer = connection.peer().map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
-            (connection.number.to_string(), peer, sums)
+            (connection.number().to_string(), peer, sums)
         })
         .collect();
     let help = "Requests posted on each open connection";

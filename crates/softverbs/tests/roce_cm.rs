@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! rdma_cm on a RoCE device: two identifiers, two processes, and a peer of which the test writes each
 //! message. The environment is read once in a process, so each test starts itself again with
-//! SOFTVERBS_TRANSPORT=roce.
+//! SOFTVERBS_TRANSPORT=roce. One with such a peer has a network namespace of its own: the peer repeats no
+//! message, and one that is delivered to the process of another test is lost if that ends.
 
 mod common;
 
 use common::cm_peer::{HERE, PEER, Peer, disconnected, disconnecting, ready, reply, request};
 use common::ids::{address, bind, destroy, new_id, src_port};
-use common::restart::child;
+use common::restart::{child, child_alone};
 use common::{accept, connect, listener, next_event, param, take_request};
 use rdma_sys::rdma_cm_event_type::*;
 use rdma_sys::*;
 use softverbs::{rdma as cm, verbs};
-use std::io::BufRead;
+use std::io::{BufRead, Read};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::ptr::null_mut;
 use transport::roce::wire::cm::{Answered, CmaHeader, Mad, Message, Path, Reason, Transport};
@@ -50,6 +53,48 @@ fn a_connection_has_the_events_and_private_data_of_infiniband() {
     client.destroy();
     server.destroy();
     destroy(listening);
+}
+
+/// The metrics of this process.
+fn metrics() -> String {
+    let path = std::env::temp_dir().join(format!("softverbs-metrics-{}.sock", std::process::id()));
+    let mut stream = UnixStream::connect(path).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn a_reset_queue_pair_has_no_peer_in_the_metrics() {
+    let path = std::env::temp_dir().join("softverbs-metrics-%p.sock");
+    let setting = format!("unix:{}", path.display());
+    if !child("a_reset_queue_pair_has_no_peer_in_the_metrics", &[("RPMA_METRICS", &setting)]) {
+        return;
+    }
+    let (listening, events, port) = listener();
+    let client = connect(c"127.0.0.1", port, 4, b"");
+    let (id, _) = take_request(events);
+    let server = accept(id, 4, b"");
+    for end in [&client, &server] {
+        assert_eq!(next_event(end.events).0, RDMA_CM_EVENT_ESTABLISHED);
+    }
+    const IBV_QP_STATE: i32 = 1;
+    let has = |line: &str| metrics().lines().any(|other| other == line);
+    assert!(has("rpma_connections{state=\"open\"} 2"), "{}", metrics());
+    // SAFETY: all-zero attributes are valid, and the queue pair lives.
+    let reset = unsafe {
+        let mut attr: ibv_qp_attr = std::mem::zeroed();
+        attr.qp_state = ibv_qp_state::IBV_QPS_RESET;
+        verbs::ibv_modify_qp(client.qp, &mut attr, IBV_QP_STATE)
+    };
+    assert_eq!(reset, 0);
+    assert!(has("rpma_connections{state=\"open\"} 1"), "{}", metrics());
+    assert!(has("rpma_connections{state=\"requested\"} 1"), "{}", metrics());
+    client.destroy();
+    server.destroy();
+    destroy(listening);
+    let _ = std::fs::remove_file(path.to_string_lossy().replace("%p", &std::process::id().to_string()));
 }
 
 #[test]
@@ -131,14 +176,14 @@ fn ports_of_the_two_spaces_and_of_tcp_are_apart() {
 
 #[test]
 fn a_peer_that_connects_gets_the_messages_of_the_specification() {
-    if !child("a_peer_that_connects_gets_the_messages_of_the_specification", &[]) {
+    if !child_alone("a_peer_that_connects_gets_the_messages_of_the_specification") {
         return;
     }
     let (peer, (listening, events, port)) = (Peer::new(), listener());
     peer.send(Message::Req(request(port, 0x99)));
     let (id, data) = take_request(events);
     assert_eq!(data, padded(b"peer", 56));
-    // It repeats the request, and learns that the program has it.
+    // It repeats the request: an MRA reports that the program has it.
     peer.send(Message::Req(request(port, 0x99)));
     let Message::Mra(mra) = peer.receive().message else { panic!("no MRA") };
     assert_eq!((mra.remote_comm_id, mra.answered), (0x99, Answered::Req));
@@ -161,7 +206,7 @@ fn a_peer_that_connects_gets_the_messages_of_the_specification() {
     assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_DISCONNECTED);
     server.destroy();
     destroy(listening);
-    // Nobody listens any more.
+    // No process listens any more.
     peer.send(Message::Req(request(port, 0x9a)));
     let Message::Rej(rej) = peer.receive().message else { panic!("no REJ") };
     assert_eq!((rej.local_comm_id, rej.remote_comm_id), (0, 0x9a));
@@ -170,7 +215,7 @@ fn a_peer_that_connects_gets_the_messages_of_the_specification() {
 
 #[test]
 fn a_peer_that_accepts_gets_the_messages_of_the_specification() {
-    if !child("a_peer_that_accepts_gets_the_messages_of_the_specification", &[]) {
+    if !child_alone("a_peer_that_accepts_gets_the_messages_of_the_specification") {
         return;
     }
     let peer = Peer::new();
@@ -205,7 +250,7 @@ fn a_peer_that_accepts_gets_the_messages_of_the_specification() {
 /// Otherwise the message of a peer that has disconnected completes with a flush error.
 #[test]
 fn a_message_is_acknowledged_before_the_dreq() {
-    if !child("a_message_is_acknowledged_before_the_dreq", &[]) {
+    if !child_alone("a_message_is_acknowledged_before_the_dreq") {
         return;
     }
     let (peer, (listening, events, port)) = (Peer::new(), listener());

@@ -120,6 +120,11 @@ impl Counting {
         self.process.counters.event(&self.connection, event);
     }
 
+    /// The queue pair enters RESET.
+    pub(super) fn reset(&self) {
+        self.process.counters.reset(&self.connection);
+    }
+
     /// The queue pair is destroyed.
     pub(super) fn destroyed(&self) {
         self.process.counters.deleted(&self.connection);

@@ -247,6 +247,9 @@ impl Instruments {
             faults.reset();
         }
         lock(&present.rnr).reset();
+        if let Some(metrics) = &present.metrics {
+            metrics.reset();
+        }
     }
 
     /// The completions of a queue pair in RESET were discarded, too: its send queue is empty.
