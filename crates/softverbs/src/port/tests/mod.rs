@@ -34,8 +34,14 @@ fn this_binary(test: &str) -> Vec<String> {
 
 /// Runs a world in a new network namespace; skips it if the host does not permit that.
 fn in_namespace(world: &str) {
+    in_namespace_with(world, &[]);
+}
+
+/// As [`in_namespace`], with these variables.
+fn in_namespace_with(world: &str, variables: &[(&str, &str)]) {
     let Some(mut command) = namespace::command() else { return };
-    let status = command.args(this_binary("world")).env(WORLD, world).status().unwrap();
+    command.args(this_binary("world")).env(WORLD, world).envs(variables.iter().copied());
+    let status = command.status().unwrap();
     assert!(status.success(), "{world}: {status}");
 }
 
