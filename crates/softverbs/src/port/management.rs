@@ -13,7 +13,7 @@ use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Port;
 use super::datagram::{Datagram, Via};
@@ -65,10 +65,18 @@ pub(super) struct Management {
 /// A request whose listener is looked up again before it is rejected.
 struct Deferred {
     requester: Requester,
-    due: Instant,
+    /// `None`: it is being looked up.
+    due: Option<Instant>,
     /// Whether the listener is looked up once more.
     backoff: Backoff,
     message: Message,
+}
+
+/// Whether a request reaches the process for the first time, or was deferred.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Try {
+    First,
+    Again,
 }
 
 /// Maximum of deferred requests; further ones are dropped, and the peer repeats them.
@@ -128,18 +136,16 @@ impl Port {
 
     /// Passes a message to the process that it is for.
     pub(super) fn manage(&self, message: &Message) {
-        // In every mode, as other processes answer during the waits.
-        self.manage_again(message, Backoff::new(Mode::Always));
+        self.try_to_pass(message, Try::First);
     }
 
-    /// As [`Port::manage`]; a request may have been deferred before.
-    fn manage_again(&self, message: &Message, backoff: Backoff) {
-        if let Err(reason) = self.pass(message, backoff) {
+    fn try_to_pass(&self, message: &Message, which: Try) {
+        if let Err(reason) = self.pass(message, which) {
             self.drops.add(reason, 1);
         }
     }
 
-    fn pass(&self, message: &Message, backoff: Backoff) -> Result<(), Reason> {
+    fn pass(&self, message: &Message, which: Try) -> Result<(), Reason> {
         let mad = message.decode()?;
         let agent = self.management.agent.get().and_then(Weak::upgrade);
         let take = || {
@@ -147,7 +153,7 @@ impl Port {
             agent.received(&mad, message.destination, message.source).map_err(|Full| Reason::Overflow)
         };
         if let cm::Message::Req(req) = &mad.message {
-            return self.pass_request(&mad, req, take()?, message, backoff);
+            return self.pass_request(&mad, req, take()?, message, which);
         }
         if is_for_request(&mad.message) {
             take()?;
@@ -183,7 +189,7 @@ impl Port {
         req: &Req,
         is_taken: bool,
         message: &Message,
-        mut backoff: Backoff,
+        which: Try,
     ) -> Result<(), Reason> {
         let (address, user) = (message.source, self.owners.user());
         let requester = Requester { address, ca_guid: req.local_ca_guid, comm_id: req.local_comm_id };
@@ -203,39 +209,43 @@ impl Port {
         // The process that forwarded it found a listener, which has been closed since.
         let wanted = if message.via == Via::Listener { &[][..] } else { &wanted };
         let found = lock(&self.management.lookup).find(user, wanted);
-        match (found, backoff.wait()) {
-            (Some(listener), _) => self.pass_on(listener, message),
-            (None, Some(wait)) => self.defer(requester, message, backoff, wait),
-            (None, None) => self.refuse(mad, cm::Reason::INVALID_SERVICE_ID, message),
+        match found {
+            Some(listener) => self.pass_on(listener, message),
+            None if self.defer(requester, message, which)? => Ok(()),
+            None => self.refuse(mad, cm::Reason::INVALID_SERVICE_ID, message),
         }
     }
 
     /// Defers a request, for two reasons. Some programs, perftest for example, close a listener and open the
     /// next one on the same port while the peer already connects. And a process may have closed the listener
     /// after it received the request, which the peer repeats: so this process sends a copy to all others, and
-    /// the one that has the exchange answers it.
-    fn defer(
-        &self,
-        requester: Requester,
-        message: &Message,
-        backoff: Backoff,
-        wait: Duration,
-    ) -> Result<(), Reason> {
-        let tries = backoff.tries();
-        {
+    /// the one that has the exchange answers it. False: it was deferred often enough.
+    fn defer(&self, requester: Requester, message: &Message, which: Try) -> Result<bool, Reason> {
+        let (wait, tries) = {
             let mut deferred = lock(&self.management.deferred);
-            if deferred.len() == MAX_DEFERRED {
-                return Err(Reason::Management);
-            }
-            let (due, message) = (Instant::now() + wait, message.clone());
-            deferred.push(Deferred { requester, due, backoff, message });
-        }
+            let known = deferred.iter().position(|deferred| deferred.requester == requester);
+            let at = match (known, which) {
+                (Some(at), Try::Again) => at,
+                // The peer has repeated it; or another process has its exchange.
+                (Some(_), Try::First) | (None, Try::Again) => return Ok(true),
+                (None, Try::First) if deferred.len() >= MAX_DEFERRED => return Err(Reason::Management),
+                (None, Try::First) => {
+                    // In every mode, as other processes answer during the waits.
+                    let backoff = Backoff::new(Mode::Always);
+                    deferred.push(Deferred { requester, due: None, backoff, message: message.clone() });
+                    deferred.len() - 1
+                }
+            };
+            let Some(wait) = deferred[at].backoff.wait() else { return Ok(false) };
+            deferred[at].due = Some(Instant::now() + wait);
+            (wait, deferred[at].backoff.tries())
+        };
         self.schedule(wait);
         // A second time, since a process may have been busy, or a copy lost.
         if tries == 1 || tries == MOST_TRIES {
             self.send_to_all(message);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Sends a message to all other processes, unless one of them has sent it.
@@ -265,16 +275,27 @@ impl Port {
     /// Looks the listeners of the requests up again that are due.
     pub(super) fn retry_deferred(&self) {
         let now = Instant::now();
-        let due: Vec<Deferred> = {
+        // They remain in the list meanwhile: a process that has the exchange removes them.
+        let due: Vec<(Requester, Message)> = {
             let mut deferred = lock(&self.management.deferred);
-            let (due, later) =
-                std::mem::take(&mut *deferred).into_iter().partition(|request| request.due <= now);
-            *deferred = later;
-            due
+            let due = deferred.iter_mut().filter(|request| request.due.is_some_and(|due| due <= now));
+            due.map(|request| {
+                request.due = None;
+                (request.requester, request.message.clone())
+            })
+            .collect()
         };
-        for Deferred { backoff, message, .. } in due {
-            self.manage_again(&message, backoff);
+        for (requester, message) in due {
+            self.try_to_pass(&message, Try::Again);
+            lock(&self.management.deferred)
+                .retain(|request| request.requester != requester || request.due.is_some());
         }
+    }
+
+    /// The number of deferred requests, and of messages that were sent.
+    #[cfg(test)]
+    pub(super) fn deferred_and_sent(&self) -> (usize, u32) {
+        (lock(&self.management.deferred).len(), self.management.psn.load(Ordering::Relaxed))
     }
 
     fn pass_on(&self, to: SocketAddr, message: &Message) -> Result<(), Reason> {

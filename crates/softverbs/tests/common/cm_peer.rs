@@ -60,9 +60,18 @@ impl Peer {
 
     /// Sends a message until it is answered. Ignores a REQ, which the other side may have repeated.
     pub(crate) fn ask(&self, message: &Message) -> Mad {
+        self.ask_by(message, |message| self.send(message))
+    }
+
+    /// As [`Peer::ask`], each time from another port.
+    pub(crate) fn ask_from_any_port(&self, message: &Message) -> Mad {
+        self.ask_by(message, Self::send_from_any_port)
+    }
+
+    fn ask_by(&self, message: &Message, send: impl Fn(Message)) -> Mad {
         self.0.set_read_timeout(Some(Duration::from_millis(250))).unwrap();
         for _ in 0..20 {
-            self.send(message.clone());
+            send(message.clone());
             while self.0.peek_from(&mut [0]).is_ok() {
                 let answer = self.receive();
                 if !matches!(answer.message, Message::Req(_)) {

@@ -8,6 +8,7 @@
 #[path = "../../../tests/common/cm_peer.rs"]
 #[allow(dead_code, reason = "each test program uses a part")]
 mod cm_peer;
+mod deferred;
 mod endpoint;
 mod group;
 mod icmp;
@@ -66,6 +67,8 @@ fn world() {
         "icmp" => icmp::icmp(),
         "polling" => threads::polling(),
         "stops" => threads::stops(),
+        "repeated" => deferred::repeated(),
+        "held" => deferred::held(),
         other => panic!("{other}"),
     }
 }
