@@ -35,9 +35,10 @@ pub(crate) const MAX_PRIVATE_DATA_IN: usize = 255;
 /// The backlog of a listener, unless the program sets another one.
 pub(crate) const BACKLOG: i32 = 1024;
 /// Connect requests over RoCE that the program has not fetched, of a process and of one remote host. Each
-/// takes about a kilobyte, and no descriptor.
+/// takes about a kilobyte, and no descriptor. One host cannot fill a listener with the default backlog.
 pub(crate) const MAX_REQUESTS: usize = 4096;
-pub(crate) const MAX_REQUESTS_OF_HOST: usize = 1024;
+pub(crate) const MAX_REQUESTS_OF_HOST: usize = 512;
+const _: () = assert!(MAX_REQUESTS_OF_HOST < BACKLOG as usize && (BACKLOG as usize) < MAX_REQUESTS);
 /// Answers and events of connection management over RoCE that wait until the engine carries them out, each
 /// up to half a kilobyte. While there are as many, messages are dropped, which their senders repeat.
 pub(crate) const MAX_WAITING_OUTPUTS: usize = 4096;
