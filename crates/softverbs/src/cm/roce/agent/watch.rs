@@ -7,9 +7,10 @@
 //! device, which is that of the namespace, and an address of this host, the engine reads the claims of the
 //! slots periodically. The inode of a claim distinguishes it from that of a later process with the same slot.
 //!
-//! A peer is dead if two reads in a row lack its claim: between them, the last messages of the process
+//! A peer is dead if all reads of an interval lack its claim: meanwhile, the last messages of the process
 //! arrive, including those that other processes forward. Peers on other hosts are not watched: a connection
-//! has no keepalive, so only a request that is not acknowledged shows their end.
+//! has no keepalive, so only a request that is not acknowledged shows their end. Nor is a peer whose process
+//! dies before the first read, if another one claims its slot within these milliseconds.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -22,11 +23,15 @@ use crate::lock;
 use crate::port;
 use crate::progress::source::Source;
 use crate::progress::timers::Timer;
+use crate::socket::Socket;
 use crate::sys;
 use transport::roce::cm::{CommId, LocalPeer, Route};
 
 /// The interval between two reads of the claims, which take some 10 us: a killed peer is reported within two.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// The first read for a new peer is not later than this: until then, another process may claim its slot,
+/// whose claim would be taken for that of the peer.
+const FIRST_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The process of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +47,8 @@ enum Process {
 struct Watched {
     comm_id: u32,
     process: Process,
-    /// The last read lacked its claim.
-    is_missing: bool,
+    /// Reads have lacked its claim since then.
+    missing_since: Option<Instant>,
 }
 
 /// The peers that are watched.
@@ -55,22 +60,36 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Compares the peers with the claims of the slots. Returns those whose processes have died.
+    /// The time of the next read, if it must be earlier than planned because of a new peer.
+    fn earlier(&self, now: Instant) -> Option<Instant> {
+        let first = now + FIRST_INTERVAL;
+        self.timer.as_ref().is_none_or(|(planned, _)| *planned > first).then_some(first)
+    }
+
+    fn knows(&self, peer: &LocalPeer) -> bool {
+        self.peers.get(&peer.id).is_some_and(|known| known.comm_id == peer.comm_id)
+    }
+
+    /// Compares the peers with the claims of the slots. Returns those whose processes have died. `here` has,
+    /// of new peers, whether they have an address of this host; one without is new again at the next read.
     fn compare(
         &mut self,
         peers: &[LocalPeer],
         claims: impl Fn(u8) -> Option<u64>,
-        is_here: impl Fn(&Route) -> bool,
+        here: &HashMap<CommId, bool>,
+        now: Instant,
     ) -> Vec<LocalPeer> {
         let mut watched = HashMap::new();
         let mut dead = Vec::new();
         for peer in peers {
             let claim = claims(slot_of(peer));
             let known = self.peers.remove(&peer.id).filter(|known| known.comm_id == peer.comm_id);
-            let mut process = known
-                .as_ref()
-                .map(|known| known.process)
-                .unwrap_or_else(|| if is_here(&peer.route) { Process::Unknown } else { Process::Elsewhere });
+            let mut process = match (&known, here.get(&peer.id)) {
+                (Some(known), _) => known.process,
+                (None, Some(true)) => Process::Unknown,
+                (None, Some(false)) => Process::Elsewhere,
+                (None, None) => continue,
+            };
             if let (Process::Unknown, Some(inode)) = (process, claim) {
                 process = Process::Claims(inode);
             }
@@ -79,10 +98,12 @@ impl Watch {
                 Process::Unknown => true,
                 Process::Claims(inode) => claim != Some(inode),
             };
-            if is_missing && known.is_some_and(|known| known.is_missing) {
+            let since = known.and_then(|known| known.missing_since).unwrap_or(now);
+            if is_missing && now.duration_since(since) >= INTERVAL {
                 dead.push(*peer);
             }
-            watched.insert(peer.id, Watched { comm_id: peer.comm_id, process, is_missing });
+            let missing_since = is_missing.then_some(since);
+            watched.insert(peer.id, Watched { comm_id: peer.comm_id, process, missing_since });
         }
         self.peers = watched;
         dead
@@ -94,45 +115,58 @@ fn slot_of(peer: &LocalPeer) -> u8 {
     (peer.comm_id >> 24) as u8
 }
 
-/// Whether the peer has an address of this host.
-fn is_here(route: &Route) -> bool {
+/// Whether the peer has an address of this host. `None`: not known, for example without a free descriptor.
+fn is_here(route: &Route) -> Option<bool> {
     if route.local == route.remote {
-        return true;
+        return Some(true);
     }
     let address = (route.remote, 0).into();
-    sys::udp_socket(addr::family(&address)).is_ok_and(|socket| addr::bind(&socket, &address).is_ok())
+    let socket = Socket::noted(|| sys::udp_socket(addr::family(&address))).ok()?;
+    match addr::bind(&socket, &address) {
+        Ok(()) => Some(true),
+        Err(libc::EADDRNOTAVAIL) => Some(false),
+        Err(_) => None,
+    }
 }
 
 impl Agent {
-    /// Watches the peers on this host, if there are any.
+    /// Watches the peers on this host, if there are any. One may be new.
     pub(super) fn watch(&self) {
-        let Some(source) = self.this.upgrade() else { return };
-        let source: Arc<dyn Source> = source;
-        let mut state = lock(&self.state);
-        if state.watch.timer.is_none() {
-            state.watch.timer = Some((Instant::now() + INTERVAL, self.engine.schedule(INTERVAL, &source)));
+        let (mut state, now) = (lock(&self.state), Instant::now());
+        if let Some(at) = state.watch.earlier(now) {
+            self.plan(&mut state.watch, at, FIRST_INTERVAL);
+        }
+    }
+
+    /// Plans the next read, in `wait`.
+    fn plan(&self, watch: &mut Watch, at: Instant, wait: Duration) {
+        if let Some(source) = self.this.upgrade() {
+            let source: Arc<dyn Source> = source;
+            watch.timer = Some((at, self.engine.schedule(wait, &source)));
         }
     }
 
     /// Checks the processes of peers on this host, if that is due. Called by the engine.
     pub(super) fn check_peers(&self) {
-        let peers: Vec<_> = {
+        let (peers, new): (Vec<_>, Vec<_>) = {
             let mut state = lock(&self.state);
             if state.watch.timer.take_if(|(at, _)| *at <= Instant::now()).is_none() {
                 return;
             }
             let own = self.port.slot();
-            state.manager.local_peers().filter(|peer| slot_of(peer) != own).collect()
+            let peers = state.manager.local_peers().filter(|peer| slot_of(peer) != own);
+            let peers = peers.collect::<Vec<_>>();
+            let new = peers.iter().filter(|peer| !state.watch.knows(peer)).copied().collect();
+            (peers, new)
         };
         if peers.is_empty() {
             lock(&self.state).watch.peers.clear();
             return;
         }
         if let Some(claims) = self.port.claims() {
-            let mut dead = {
-                let mut state = lock(&self.state);
-                state.watch.compare(&peers, |slot| claims.of(slot), is_here)
-            };
+            let here = new.iter().filter_map(|peer| Some((peer.id, is_here(&peer.route)?))).collect();
+            let now = Instant::now();
+            let mut dead = lock(&self.state).watch.compare(&peers, |slot| claims.of(slot), &here, now);
             // The file with the claims is read piece by piece, so it may lack one. A slot that has another
             // claim was free in between.
             dead.retain(|peer| claims.of(slot_of(peer)).is_some() || port::is_unclaimed(slot_of(peer)));
@@ -140,7 +174,10 @@ impl Agent {
                 self.call(|state, now| dead.iter().for_each(|peer| state.manager.peer_died(peer, now)));
             }
         }
-        self.watch();
+        let (mut state, now) = (lock(&self.state), Instant::now());
+        if state.watch.timer.is_none() {
+            self.plan(&mut state.watch, now + INTERVAL, INTERVAL);
+        }
     }
 }
 
@@ -149,6 +186,7 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     use super::*;
+    use crate::progress::engine::Engine;
 
     const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -156,12 +194,33 @@ mod tests {
         LocalPeer { id: CommId(id), route: Route { local: ADDRESS, remote: ADDRESS }, comm_id }
     }
 
+    /// The watch and the time of its last read.
+    struct Reads(Watch, Instant);
+
+    impl Reads {
+        fn new() -> Self {
+            Self(Watch::default(), Instant::now())
+        }
+
+        /// The number of dead peers at a read after `wait`, if slot 7 has this claim. `is_here`: of new
+        /// peers.
+        fn after(
+            &mut self,
+            wait: Duration,
+            peers: &[LocalPeer],
+            claim: Option<u64>,
+            is_here: Option<bool>,
+        ) -> usize {
+            self.1 += wait;
+            let here = peers.iter().filter_map(|peer| Some((peer.id, is_here?))).collect();
+            self.0.compare(peers, |slot| claim.filter(|_| slot == 7), &here, self.1).len()
+        }
+    }
+
     /// The number of dead peers at each read, if slot 7 has these claims.
     fn dead(peers: &[LocalPeer], claims: &[Option<u64>]) -> Vec<usize> {
-        let mut watch = Watch::default();
-        let mut read =
-            |claim: &Option<u64>| watch.compare(peers, |slot| claim.filter(|_| slot == 7), |_| true).len();
-        claims.iter().map(&mut read).collect()
+        let mut reads = Reads::new();
+        claims.iter().map(|claim| reads.after(INTERVAL, peers, *claim, Some(true))).collect()
     }
 
     #[test]
@@ -178,21 +237,63 @@ mod tests {
         assert_eq!(dead(&peers, &[Some(5), None, Some(6)]), [0, 0, 1]);
     }
 
+    /// A new peer causes an earlier read, which does not shorten the time for the last messages of others.
+    #[test]
+    fn a_peer_is_dead_after_an_interval_however_many_reads_it_has() {
+        let (peers, mut reads) = ([peer(1, 0x0700_0001)], Reads::new());
+        assert_eq!(reads.after(INTERVAL, &peers, Some(5), Some(true)), 0);
+        for _ in 0..INTERVAL.as_millis() / FIRST_INTERVAL.as_millis() {
+            assert_eq!(reads.after(FIRST_INTERVAL, &peers, None, None), 0);
+        }
+        assert_eq!(reads.after(FIRST_INTERVAL, &peers, None, None), 1);
+    }
+
+    #[test]
+    fn the_claim_of_a_new_peer_is_read_soon() {
+        let (mut watch, now) = (Watch::default(), Instant::now());
+        assert_eq!(watch.earlier(now), Some(now + FIRST_INTERVAL));
+        let engine = Engine::get().unwrap();
+        let source: Arc<dyn Source> = Arc::new(Idle);
+        let mut plan = |wait| {
+            watch.timer = Some((now + wait, engine.schedule(wait, &source)));
+            watch.earlier(now)
+        };
+        assert_eq!((plan(INTERVAL), plan(FIRST_INTERVAL)), (Some(now + FIRST_INTERVAL), None));
+    }
+
+    struct Idle;
+
+    impl Source for Idle {
+        fn ready(self: Arc<Self>, _events: u32) {}
+    }
+
+    /// The table of descriptors was full.
+    #[test]
+    fn a_peer_whose_address_cannot_be_checked_is_checked_again() {
+        let (peers, mut reads) = ([peer(1, 0x0700_0001)], Reads::new());
+        assert_eq!(reads.after(INTERVAL, &peers, Some(5), None), 0);
+        assert!(!reads.0.knows(&peers[0]));
+        assert_eq!(reads.after(INTERVAL, &peers, Some(5), Some(true)), 0);
+        assert_eq!(reads.after(INTERVAL, &peers, None, None), 0);
+        assert_eq!(reads.after(INTERVAL, &peers, None, None), 1);
+    }
+
     #[test]
     fn another_peer_with_the_communication_id_of_an_earlier_one_is_new() {
-        let mut watch = Watch::default();
-        let mut read = |comm_id, claim| watch.compare(&[peer(1, comm_id)], |_| claim, |_| true).len();
+        let mut reads = Reads::new();
+        let mut read = |comm_id, claim| reads.after(INTERVAL, &[peer(1, comm_id)], claim, Some(true));
         assert_eq!((read(0x0700_0001, Some(5)), read(0x0700_0001, Some(6))), (0, 0));
         assert_eq!((read(0x0700_0002, Some(6)), read(0x0700_0002, Some(6))), (0, 0));
     }
 
     #[test]
     fn a_peer_at_an_address_of_another_host_is_not_watched() {
-        let mut watch = Watch::default();
+        let mut reads = Reads::new();
         for _ in 0..3 {
-            assert_eq!(watch.compare(&[peer(1, 0x0700_0001)], |_| None, |_| false), []);
+            assert_eq!(reads.after(INTERVAL, &[peer(1, 0x0700_0001)], None, Some(false)), 0);
         }
-        let to = |remote: &str| Route { local: ADDRESS, remote: remote.parse().unwrap() };
-        assert!(is_here(&to("127.0.0.1")) && is_here(&to("127.0.0.9")) && !is_here(&to("192.0.2.1")));
+        let is_here = |remote: &str| is_here(&Route { local: ADDRESS, remote: remote.parse().unwrap() });
+        let found = ["127.0.0.1", "127.0.0.9", "192.0.2.1"].map(is_here);
+        assert_eq!(found, [Some(true), Some(true), Some(false)]);
     }
 }
