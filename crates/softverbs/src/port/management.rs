@@ -318,7 +318,11 @@ impl Port {
         });
         let sent = flow.zip(self.sockets.get(Family::of(local))).is_some_and(|(flow, socket)| {
             let sum = icrc::icrc(&flow, 0, &[&headers, &payload]);
-            let route = Route { source: Some(local), ..Route::to(SocketAddr::new(remote, UDP_PORT)) };
+            let mut to = SocketAddr::new(remote, UDP_PORT);
+            if let SocketAddr::V6(to) = &mut to {
+                to.set_scope_id(sys::scope_of(local).unwrap_or(0));
+            }
+            let route = Route { source: Some(local), ..Route::to(to) };
             let parts = [IoSlice::new(&headers), IoSlice::new(&payload), IoSlice::new(&sum)];
             sys::send_datagram(socket, &route, &parts, None).is_ok()
         });

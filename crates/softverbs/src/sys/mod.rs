@@ -14,6 +14,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 mod datagram;
 mod event;
+mod interface;
 mod memory;
 mod netlink;
 mod socket;
@@ -23,6 +24,7 @@ mod thread;
 
 pub(crate) use datagram::*;
 pub(crate) use event::*;
+pub(crate) use interface::*;
 pub(crate) use memory::*;
 pub(crate) use netlink::*;
 pub(crate) use socket::*;

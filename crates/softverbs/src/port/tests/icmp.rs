@@ -20,7 +20,7 @@ fn a_forged_icmp_message_does_not_stop_packets() {
     in_namespace("icmp");
 }
 
-fn run(command: &str) -> String {
+pub(super) fn run(command: &str) -> String {
     let output = Command::new("sh").args(["-c", command]).output().unwrap();
     assert!(output.status.success(), "{command}: {output:?}");
     String::from_utf8(output.stdout).unwrap()

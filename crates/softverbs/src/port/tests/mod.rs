@@ -12,6 +12,7 @@ mod deferred;
 mod endpoint;
 mod group;
 mod icmp;
+mod link_local;
 mod member;
 mod process;
 mod steering;
@@ -69,6 +70,7 @@ fn world() {
         "stops" => threads::stops(),
         "repeated" => deferred::repeated(),
         "held" => deferred::held(),
+        "link-local" => link_local::link_local(),
         other => panic!("{other}"),
     }
 }

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -120,7 +121,10 @@ fn is_here(route: &Route) -> Option<bool> {
     if route.local == route.remote {
         return Some(true);
     }
-    let address = (route.remote, 0).into();
+    let mut address = SocketAddr::new(route.remote, 0);
+    if let SocketAddr::V6(address) = &mut address {
+        address.set_scope_id(sys::scope_of(route.remote)?);
+    }
     let socket = Socket::noted(|| sys::udp_socket(addr::family(&address))).ok()?;
     match addr::bind(&socket, &address) {
         Ok(()) => Some(true),
