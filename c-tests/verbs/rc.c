@@ -72,6 +72,8 @@ meet(struct rc *rc)
 static void
 defaults(struct rc_terms *terms)
 {
+	if (terms->type == 0)
+		terms->type = IBV_QPT_RC;
 	if (terms->qps == 0)
 		terms->qps = 1;
 	if (terms->length == 0)
@@ -120,8 +122,7 @@ create_extended(struct rc *rc, const struct ibv_qp_init_attr *attr)
 void
 open_rc(struct rc *rc, struct side *side, struct rc_terms terms)
 {
-	struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = RC_REQUESTS, .max_recv_wr = RC_REQUESTS, .max_send_sge = 4, .max_recv_sge = 4, .max_inline_data = RC_INLINE}};
+	struct ibv_qp_init_attr attr = {.cap = {.max_send_wr = RC_REQUESTS, .max_recv_wr = RC_REQUESTS, .max_send_sge = 4, .max_recv_sge = 4, .max_inline_data = RC_INLINE}};
 	struct ibv_srq_init_attr srq = {.attr = {.max_wr = RC_QPS * RC_REQUESTS, .max_sge = 4}};
 
 	defaults(&terms);
@@ -139,6 +140,7 @@ open_rc(struct rc *rc, struct side *side, struct rc_terms terms)
 		rc->srq = ibv_create_srq(rc->pd, &srq);
 		MADE(rc->srq);
 	}
+	attr.qp_type = terms.type;
 	attr.send_cq = rc->send_cq;
 	attr.recv_cq = rc->recv_cq;
 	attr.srq = rc->srq;
@@ -157,23 +159,47 @@ struct identity {
 };
 
 static void
-connect_one(struct rc *rc, struct ibv_qp *qp, uint32_t psn)
+connect_datagrams(struct rc *rc, struct ibv_qp *qp, struct ibv_ah_attr *to, uint32_t psn)
 {
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = RC_QKEY};
+
+	DONE(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
+	attr.qp_state = IBV_QPS_RTR;
+	DONE(ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+	attr.qp_state = IBV_QPS_RTS;
+	attr.sq_psn = psn;
+	DONE(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN));
+	if (rc->ah == NULL) {
+		rc->ah = ibv_create_ah(rc->pd, to);
+		MADE(rc->ah);
+	}
+}
+
+static void
+connect_one(struct rc *rc, int i, uint32_t psn)
+{
+	struct ibv_qp *qp = rc->qps[i];
 	struct rc_terms *terms = &rc->terms;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = (unsigned)terms->access};
 	uint8_t index = gid_index(rc->device);
 	struct identity own = {.number = qp->qp_num, .psn = psn,
 		.place = {(uintptr_t)rc->memory, rc->mr->rkey, (uint32_t)terms->length}};
+	struct ibv_ah_attr to = {.is_global = 1, .port_num = 1, .grh = {.sgid_index = index, .hop_limit = 64}};
 	struct identity other;
 
 	DONE(ibv_query_gid(rc->device, 1, index, &own.gid));
 	tell(rc->side, &own, sizeof(own));
 	learn(rc->side, &other, sizeof(other));
 	rc->peer = other.place;
+	rc->numbers[i] = other.number;
+	to.grh.dgid = other.gid;
+	if (terms->type == IBV_QPT_UD) {
+		connect_datagrams(rc, qp, &to, psn);
+		return;
+	}
 	DONE(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = terms->mtu, .dest_qp_num = other.number, .rq_psn = other.psn,
-		.max_dest_rd_atomic = 16, .min_rnr_timer = terms->rnr_timer,
-		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = other.gid, .sgid_index = index, .hop_limit = 64}}};
+		.max_dest_rd_atomic = 16, .min_rnr_timer = terms->rnr_timer, .ah_attr = to};
 	DONE(ibv_modify_qp(qp, &attr,
 		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
 	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .sq_psn = psn, .timeout = terms->timeout, .retry_cnt = terms->retries,
@@ -192,7 +218,7 @@ connect_rc(struct rc *rc)
 	uint32_t first = 0xfffff0 + rc->connects++ * 0x100000;
 
 	for (int i = 0; i < rc->terms.qps; i++)
-		connect_one(rc, rc->qps[i], (first + (uint32_t)i) & 0xffffff);
+		connect_one(rc, i, (first + (uint32_t)i) & 0xffffff);
 	meet(rc);
 }
 
@@ -208,6 +234,8 @@ close_rc(struct rc *rc)
 {
 	for (int i = 0; i < rc->terms.qps; i++)
 		DONE(ibv_destroy_qp(rc->qps[i]));
+	if (rc->ah != NULL)
+		DONE(ibv_destroy_ah(rc->ah));
 	if (rc->srq != NULL)
 		DONE(ibv_destroy_srq(rc->srq));
 	DONE(ibv_dereg_mr(rc->mr));
@@ -236,6 +264,14 @@ state_of(struct ibv_qp *qp)
 	return attr.qp_state;
 }
 
+void
+address(struct rc *rc, int i, struct ibv_send_wr *wr)
+{
+	wr->wr.ud.ah = rc->ah;
+	wr->wr.ud.remote_qpn = rc->numbers[i];
+	wr->wr.ud.remote_qkey = RC_QKEY;
+}
+
 struct ibv_send_wr
 request(struct ibv_sge *entry, struct rc *rc, enum ibv_wr_opcode opcode, uint64_t wr_id, size_t offset, uint32_t length)
 {
@@ -258,6 +294,8 @@ post(struct rc *rc, int i, enum ibv_wr_opcode opcode, uint64_t wr_id, size_t off
 	struct ibv_sge entry;
 	struct ibv_send_wr wr = request(&entry, rc, opcode, wr_id, offset, length);
 
+	if (rc->terms.type == IBV_QPT_UD)
+		address(rc, i, &wr);
 	post_wr(rc, i, &wr);
 }
 

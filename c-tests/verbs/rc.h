@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rc.h -- reliable connections by hand, for tests on libibverbs: the two processes exchange queue pair
- * numbers, PSNs and GIDs, and call ibv_modify_qp(3), as most RDMA programs do. soft0 as a RoCE device.
+ * rc.h -- queue pairs by hand, for tests on libibverbs: the two processes exchange queue pair numbers, PSNs
+ * and GIDs, and call ibv_modify_qp(3), as most RDMA programs do: reliable connections, or datagrams. soft0 as
+ * a RoCE device.
  */
 #ifndef VERBS_RC_H
 #define VERBS_RC_H 1
@@ -11,10 +12,13 @@
 #define RC_QPS 16
 #define RC_REQUESTS 160
 #define RC_INLINE 128
+#define RC_QKEY 0x11223344
+#define RC_HEADER 40 /* bytes before the data of a datagram */
 #define RC_FULL (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
 /* What both sides choose; a zero is the default that open_rc() puts there. */
 struct rc_terms {
+	enum ibv_qp_type type; /* IBV_QPT_RC; or IBV_QPT_UD */
 	int qps; /* 1 */
 	size_t length; /* of the memory: 4096 */
 	bool file; /* the memory is that of a file */
@@ -40,6 +44,8 @@ struct rc {
 	struct ibv_cq *recv_cq;
 	struct ibv_srq *srq;
 	struct ibv_qp *qps[RC_QPS];
+	uint32_t numbers[RC_QPS]; /* those of the queue pairs of the other side */
+	struct ibv_ah *ah; /* to the other side, for datagrams */
 	uint32_t connects; /* how often they were connected */
 	char *memory;
 	struct ibv_mr *mr;
@@ -68,6 +74,9 @@ void meet(struct rc *rc);
 
 void set_state(struct ibv_qp *qp, enum ibv_qp_state state);
 enum ibv_qp_state state_of(struct ibv_qp *qp);
+
+/* What a datagram needs in addition: where it goes. */
+void address(struct rc *rc, int i, struct ibv_send_wr *wr);
 
 /* A signalled request with one entry at this offset of the memory, to the same offset of the other side's. */
 struct ibv_send_wr request(struct ibv_sge *entry, struct rc *rc, enum ibv_wr_opcode opcode, uint64_t wr_id, size_t offset, uint32_t length);

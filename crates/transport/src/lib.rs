@@ -18,7 +18,8 @@
 //! cm        the phases of an identifier of rdma_cm
 //! iwarp     RDMA over TCP: wire formats, the connection, and connection management
 //! testing   memory, queues and links of tests, if compiled for them
-//! roce      RDMA over UDP: wire formats, a reliable connection, and connection management
+//! roce      RDMA over UDP: wire formats, a reliable connection, datagrams, and connection management
+//! route     the route of packets
 //! ```
 #![forbid(unsafe_code)]
 
@@ -30,6 +31,7 @@ pub mod iwarp;
 pub mod limits;
 pub mod policy;
 pub mod roce;
+pub mod route;
 mod rq;
 #[cfg(test)]
 mod sim;

@@ -3,11 +3,13 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
 use crate::access::{Access, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
 use crate::limits::MAX_SGE;
+use crate::route::Route;
 use crate::units::Errno;
 
 /// Bytes of inline data that are stored in the work request itself; librpma needs 8.
@@ -78,6 +80,8 @@ pub struct Completion {
     pub qp_num: u32,
     /// The sender requested a solicited event.
     pub solicited: bool,
+    /// The queue pair that sent it, if it is a datagram. The receive then begins with an IP header.
+    pub source_qp: Option<NonZeroU32>,
 }
 
 /// The operation of a send work request.
@@ -303,7 +307,23 @@ pub struct SendWr {
     pub remote_addr: u64,
     /// The key of the peer's memory.
     pub rkey: u32,
+    /// Where a datagram goes.
+    pub to: Option<Destination>,
 }
+
+/// The destination of a datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// That of its address handle, which the program may destroy before the datagram is sent.
+    pub route: Arc<Route>,
+    /// The number of the queue pair.
+    pub qp: u32,
+    /// Its Q_Key. With [`OWN_QKEY`] that of the sending queue pair is used.
+    pub qkey: u32,
+}
+
+/// The bit of a Q_Key that stands for the Q_Key of the queue pair itself.
+pub const OWN_QKEY: u32 = 1 << 31;
 
 /// The request in log messages: operation, length and addresses.
 impl fmt::Display for SendWr {
@@ -320,6 +340,9 @@ impl fmt::Display for SendWr {
         }
         if self.is_answered() || matches!(self.op, Op::Write | Op::WriteWithImm) {
             write!(f, ", remote address {:#x}, rkey {:#x}", self.remote_addr, self.rkey)?;
+        }
+        if let Some(Destination { route, qp, .. }) = &self.to {
+            write!(f, ", to queue pair {qp:#x} of {}", route.peer)?;
         }
         write!(f, ", wr_id {:#x}", self.wr_id)
     }
@@ -424,5 +447,5 @@ impl RecvWr {
 
 // Longer lists and inline data are on the heap so that requests of librpma, with one entry and at most 8
 // inline bytes, stay this small: they are copied from ring to ring, whose slots are options.
-const _: () = assert!(size_of::<SendWr>() == 72 && size_of::<Option<SendWr>>() == 72);
+const _: () = assert!(size_of::<SendWr>() == 88 && size_of::<Option<SendWr>>() == 88);
 const _: () = assert!(size_of::<RecvWr>() == 24 && size_of::<Option<RecvWr>>() == 32);

@@ -6,10 +6,12 @@
 
 use libc::c_uint;
 use rdma_sys::{ibv_wc, ibv_wc_flags};
+use std::num::NonZeroU32;
 use std::ptr::addr_of_mut;
 
 use transport::wr::{Completion, Extra};
 
+const WC_GRH: c_uint = ibv_wc_flags::IBV_WC_GRH.0;
 const WC_WITH_IMM: c_uint = ibv_wc_flags::IBV_WC_WITH_IMM.0;
 const WC_WITH_INV: c_uint = ibv_wc_flags::IBV_WC_WITH_INV.0;
 
@@ -26,11 +28,18 @@ pub(super) fn imm_of(c: &Completion) -> u32 {
 
 /// The `wc_flags` of a work completion.
 pub(super) fn wc_flags_of(c: &Completion) -> c_uint {
-    match c.extra {
-        Extra::Nothing => 0,
-        Extra::Imm(_) => WC_WITH_IMM,
-        Extra::Invalidated(_) => WC_WITH_INV,
-    }
+    let header = if c.source_qp.is_some() { WC_GRH } else { 0 };
+    header
+        | match c.extra {
+            Extra::Nothing => 0,
+            Extra::Imm(_) => WC_WITH_IMM,
+            Extra::Invalidated(_) => WC_WITH_INV,
+        }
+}
+
+/// The `src_qp` of a work completion: 0 if it is not that of a datagram.
+pub(super) fn src_qp_of(c: &Completion) -> u32 {
+    c.source_qp.map_or(0, NonZeroU32::get)
 }
 
 /// Stores a completion in a work completion of the program; all fields are written.
@@ -50,7 +59,7 @@ pub(super) unsafe fn write_wc(wc: *mut ibv_wc, c: &Completion) {
         addr_of_mut!((*wc).byte_len).write(c.byte_len);
         addr_of_mut!((*wc).__bindgen_anon_1.imm_data).write(imm);
         addr_of_mut!((*wc).qp_num).write(c.qp_num);
-        addr_of_mut!((*wc).src_qp).write(0);
+        addr_of_mut!((*wc).src_qp).write(src_qp_of(c));
         addr_of_mut!((*wc).wc_flags).write(wc_flags_of(c));
         addr_of_mut!((*wc).pkey_index).write(0);
         addr_of_mut!((*wc).slid).write(0);

@@ -11,7 +11,7 @@ use std::ptr::addr_of;
 
 use super::send_flags::{SEND_FENCE, SEND_INLINE, SEND_SIGNALED, SEND_SOLICITED};
 use super::verbs;
-use crate::qp::Qp;
+use crate::qp::{Kind, Qp};
 use crate::sys::Errno;
 use transport::limits::{MAX_INLINE, MAX_MESSAGE};
 use transport::wr::{Entries, Local, Op, SendWr, Sge};
@@ -89,7 +89,8 @@ fn returns_data(opcode: ibv_wr_opcode::Type) -> bool {
 
 /// Reads the fields of a work request that its opcode uses. EINVAL: the opcode is unknown, the entries are
 /// invalid (see [`take_entries`]), there are too many inline bytes, or, in adapter mode, IBV_SEND_INLINE is
-/// set for an operation that stores data locally.
+/// set for an operation that stores data locally. On a queue pair of type UD also: no send, or no address
+/// handle.
 ///
 /// # Safety
 ///
@@ -119,6 +120,13 @@ pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, qp: &Qp) -> Result<Sen
                 None => verbs::read_window_wr(wr, signal_all),
             }
         };
+    };
+    let to = match qp.kind {
+        Kind::Ud if !matches!(op, Op::Send | Op::SendWithImm) => return Err(libc::EINVAL),
+        // SAFETY: the sends of a queue pair of type UD use the member `ud` of the union `wr`, so the program
+        // has set it, to an address handle that has not been destroyed (ibv_post_send(3)).
+        Kind::Ud => Some(unsafe { verbs::destination(addr_of!((*wr).wr.ud).read()) }?),
+        Kind::Rc | Kind::Uc => None,
     };
     let mut entries = Entries::new();
     // SAFETY: `sg_list` points to `num_sge` entries, as ibv_post_send(3) requires.
@@ -165,5 +173,6 @@ pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, qp: &Qp) -> Result<Sen
         len,
         remote_addr,
         rkey,
+        to,
     })
 }

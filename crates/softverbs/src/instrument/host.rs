@@ -14,6 +14,7 @@ use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
 use transport::host::{Durable, Ended, Ending, Host};
 use transport::iwarp::link::{LinkError, Part, StreamLink};
 use transport::roce::link::{Dropped, PacketLink};
+use transport::route::Route;
 use transport::step::{Awaits, Budget, Connection, Stepped, reason};
 use transport::units::Micros;
 use transport::wr::{Completion, RecvWr, SendWr};
@@ -293,6 +294,10 @@ impl<H: Exposed + PacketLink> PacketLink for Instrumented<'_, H> {
 
     fn send_packet(&mut self, packet: &[u8]) -> bool {
         self.host.send_packet(packet)
+    }
+
+    fn aim(&mut self, route: &Route) -> bool {
+        self.host.aim(route)
     }
 
     fn receive_packet(&mut self) -> Option<H::Packet> {

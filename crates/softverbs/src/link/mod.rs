@@ -23,7 +23,7 @@ use crate::socket::Socket;
 use crate::sys::Errno;
 use local::Local;
 pub(crate) use local::{Mine, Theirs};
-pub(crate) use packets::{Arrived, Packets, Route};
+pub(crate) use packets::{Arrived, Packets};
 pub(crate) use ring::Rings;
 use tcp::Tcp;
 use transport::access::{Access, Accessor};

@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -11,6 +10,7 @@ use crate::lock;
 use crate::port::{Endpoint, Packet, Port, Sender};
 use transport::limits::MAX_WAITING_PACKETS;
 use transport::roce::link::Dropped;
+use transport::route::Route;
 
 /// Packets that have arrived for a queue pair.
 #[derive(Debug, Default)]
@@ -69,29 +69,6 @@ impl Arrived {
     }
 }
 
-/// The route of a queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Route {
-    /// The local address.
-    pub local: IpAddr,
-    pub peer: IpAddr,
-    /// The interface of link-local addresses, otherwise 0.
-    pub scope: u32,
-    pub traffic_class: u8,
-    pub hop_limit: u8,
-}
-
-impl Route {
-    /// The address of the peer, with the port of RoCE.
-    pub(crate) fn peer_address(&self) -> SocketAddr {
-        let mut address = SocketAddr::new(self.peer, transport::roce::wire::UDP_PORT);
-        if let SocketAddr::V6(address) = &mut address {
-            address.set_scope_id(self.scope);
-        }
-        address
-    }
-}
-
 /// The link of a queue pair. It lasts until the queue pair is reset or destroyed, so that the last NAK can be
 /// repeated for a peer that has lost it.
 pub(crate) struct Packets {
@@ -105,18 +82,26 @@ pub(crate) struct Packets {
 
 impl Packets {
     /// Attaches queue pair `num` to the port: its packets are delivered to `endpoint`, which adds them to
-    /// `arrived`.
+    /// `arrived`. `route`: that to its peer, if it has one.
     pub(crate) fn open(
         port: Arc<Port>,
         num: u32,
-        route: &Route,
+        route: Option<&Route>,
         arrived: Arc<Arrived>,
         endpoint: Arc<dyn Endpoint>,
     ) -> Self {
-        port.attach(num, route.local, route.peer, Arc::downgrade(&endpoint));
-        let sender =
-            port.sender(num, route.local, route.peer_address(), route.traffic_class, route.hop_limit);
+        let addresses = route.map(|route| (route.local, route.peer));
+        port.attach(num, addresses, Arc::downgrade(&endpoint));
+        let mut sender = port.sender(num);
+        if let Some(route) = route {
+            sender.aim(route);
+        }
         Self { port, num, sender, arrived, _endpoint: endpoint }
+    }
+
+    /// Of a queue pair without a peer: packets go this way from now on. False: the socket is not writable.
+    pub(crate) fn aim(&mut self, route: &Route) -> bool {
+        self.sender.aim(route)
     }
 
     /// Adds a packet to the batch that [`Packets::flush`] sends. False: the socket is not writable.
@@ -151,7 +136,7 @@ mod tests {
     use super::*;
 
     fn packet(byte: u8) -> Packet {
-        Packet::copy(&[byte; 12]).unwrap()
+        Packet::copy(&[], &[byte; 12]).unwrap()
     }
 
     #[test]

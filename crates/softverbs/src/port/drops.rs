@@ -25,6 +25,12 @@ pub(super) enum Reason {
     Pkey,
     /// A request after a gap, or a response to no outstanding request.
     Psn,
+    /// A datagram with another Q_Key than that of the queue pair.
+    Qkey,
+    /// A datagram for which the queue pair has no receive.
+    NoReceive,
+    /// A datagram that is longer than the receive.
+    TooLong,
     /// A datagram at the loopback port that no process of this user has sent.
     Distrusted,
     /// It could not be forwarded.
@@ -49,6 +55,9 @@ const NAMES: [(&str, &str); REASONS] = [
     ("wrong_address", "wrong address"),
     ("p_key", "wrong P_Key"),
     ("psn", "unexpected PSN"),
+    ("q_key", "wrong Q_Key"),
+    ("no_receive", "no receive posted for a datagram"),
+    ("too_long", "datagram longer than the receive"),
     ("untrusted", "forwarded by an untrusted process"),
     ("not_forwarded", "cannot be forwarded"),
     ("no_memory", "out of memory"),

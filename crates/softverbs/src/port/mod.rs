@@ -51,7 +51,7 @@ mod table;
 mod tests;
 mod traffic;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -188,10 +188,11 @@ impl Port {
         lock(PORT.get()).clone()
     }
 
-    /// Delivers packets for queue pair `num` from `peer` to `local` to `endpoint`, and drops others for that
-    /// number. Replaces the endpoint of a number that is attached already.
-    pub(crate) fn attach(&self, num: u32, local: IpAddr, peer: IpAddr, endpoint: Weak<dyn Endpoint>) {
-        self.table.add(num, local, peer, endpoint);
+    /// Delivers packets for queue pair `num` to `endpoint`: those between its two addresses, the local one
+    /// first, and drops others for that number. Without addresses it receives from all hosts, and its packets
+    /// are behind their IP headers. Replaces the endpoint of a number that is attached already.
+    pub(crate) fn attach(&self, num: u32, addresses: Option<(IpAddr, IpAddr)>, endpoint: Weak<dyn Endpoint>) {
+        self.table.add(num, addresses, endpoint);
         self.check();
     }
 
@@ -200,17 +201,9 @@ impl Port {
         self.table.remove(num);
     }
 
-    /// A sender for queue pair `num`, which is attached, from the address `local` to `peer`, whose port is
-    /// ignored. `hop_limit` 0 is the default of the system.
-    pub(crate) fn sender(
-        self: &Arc<Self>,
-        num: u32,
-        local: IpAddr,
-        peer: SocketAddr,
-        traffic_class: u8,
-        hop_limit: u8,
-    ) -> Sender {
-        Sender::new(self.clone(), num, local, peer, traffic_class, hop_limit)
+    /// A sender for queue pair `num`, which is attached.
+    pub(crate) fn sender(self: &Arc<Self>, num: u32) -> Sender {
+        Sender::new(self.clone(), num)
     }
 
     /// The queue of an endpoint is full.
@@ -224,6 +217,9 @@ impl Port {
             Dropped::Malformed => Reason::Malformed,
             Dropped::Pkey => Reason::Pkey,
             Dropped::Psn => Reason::Psn,
+            Dropped::Qkey => Reason::Qkey,
+            Dropped::NoReceive => Reason::NoReceive,
+            Dropped::TooLong => Reason::TooLong,
         };
         self.drops.add(reason, 1);
     }

@@ -18,13 +18,13 @@ use super::management::Message;
 use super::order::{NO_SLOT, Query};
 use super::socket::{Family, SLOT_TOKEN};
 use super::steer::QPN_AT;
-use super::{Endpoint, Port, slot};
+use super::{Endpoint, Port, slot, table};
 use crate::policy::Policy;
 use crate::policy::forwarded::Forwarded;
 use crate::policy::mode::Mode;
 use crate::progress::By;
 use crate::sys::{self, Arrived};
-use transport::roce::wire::{BTH_LEN, GSI_QP, ICRC_LEN, MULTICAST_QP, UDP_PORT, icrc};
+use transport::roce::wire::{BTH_LEN, GSI_QP, ICRC_LEN, MULTICAST_QP, UDP_PORT, icrc, ip_header};
 
 /// Maximum size of a UDP_GRO batch; a smaller buffer would truncate it.
 const BUFFER_LEN: usize = 64 << 10;
@@ -33,15 +33,20 @@ const CALLS: usize = 32;
 /// Maximum length of a packet in bytes: 4096 of payload and the largest headers.
 const MAX_PACKET_LEN: usize = 4096 + 128;
 
-/// A packet from the BTH to the pad. Its ICRC was correct and is removed.
+/// The hop limit in the IP header of a datagram. That of the packet is not known.
+const HOP_LIMIT: u8 = 64;
+
+/// A packet from the BTH to the pad, for a queue pair without a peer behind its IP header. Its ICRC was
+/// correct and is removed.
 #[derive(Debug)]
 pub(crate) struct Packet(Box<[u8]>);
 
 impl Packet {
     /// A copy; `None`: out of memory.
-    pub(crate) fn copy(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn copy(header: &[u8], bytes: &[u8]) -> Option<Self> {
         let mut copy = Vec::new();
-        copy.try_reserve_exact(bytes.len()).ok()?;
+        copy.try_reserve_exact(header.len() + bytes.len()).ok()?;
+        copy.extend_from_slice(header);
         copy.extend_from_slice(bytes);
         Some(Self(copy.into_boxed_slice()))
     }
@@ -247,12 +252,14 @@ impl Port {
             );
             return Ok(());
         }
-        let endpoint = self.table.receiver(num, source, destination)?;
+        let table::Found { endpoint, needs_header } = self.table.receiver(num, source, destination)?;
         let flow = datagram.flow().ok_or(Reason::Malformed)?;
         icrc::check(&flow, bytes)
             .or_else(|bad| icrc::check_rxe_flush(&flow, bytes).map_err(|_| bad))
             .map_err(|_| Reason::Icrc)?;
-        let packet = Packet::copy(&bytes[..bytes.len() - ICRC_LEN]).ok_or(Reason::Memory)?;
+        let header =
+            if needs_header { &ip_header(&flow.addresses, 0, HOP_LIMIT, bytes.len())[..] } else { &[] };
+        let packet = Packet::copy(header, &bytes[..bytes.len() - ICRC_LEN]).ok_or(Reason::Memory)?;
         if found.touched.last().is_none_or(|(last, _)| *last != num) {
             found.touched.try_reserve(1).map_err(|_| Reason::Memory)?;
             found.touched.push((num, endpoint.clone()));

@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use std::io::IoSlice;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -15,8 +15,9 @@ use super::drops::Reason;
 use super::flush_icrc::FlushIcrc;
 use super::socket::Family;
 use crate::lock;
-use crate::sys::{self, Errno, Route};
+use crate::sys::{self, Errno};
 use transport::roce::wire::{Addresses, Flow, ICRC_LEN, UDP_PORT};
+use transport::route::Route;
 
 /// Maximum bytes of packets in one call: the limit of a UDP datagram over IPv4 and IPv6.
 const BATCH_LEN: usize = 65_000;
@@ -49,14 +50,36 @@ impl Buffers {
     }
 }
 
+/// The way of packets, and what their ICRCs cover of it.
+#[derive(Clone, Copy)]
+struct Way {
+    route: Route,
+    local: IpAddr,
+    family: Family,
+    to: sys::Route,
+    flow: Option<Flow>,
+}
+
+impl Way {
+    fn new(route: &Route) -> Self {
+        let Route { local, peer, traffic_class, hop_limit, .. } = *route;
+        let flow = Addresses::between(local, peer).map(|addresses| Flow {
+            addresses,
+            source_port: UDP_PORT,
+            destination_port: UDP_PORT,
+        });
+        let to =
+            sys::Route { source: Some(local), to: route.peer_address(UDP_PORT), traffic_class, hop_limit };
+        Self { route: *route, local, family: Family::of(local), to, flow }
+    }
+}
+
 /// Sends the packets of one queue pair, in batches until [`Sender::flush`].
 pub(crate) struct Sender {
     port: Arc<Port>,
     num: u32,
-    local: IpAddr,
-    family: Family,
-    route: Route,
-    flow: Option<Flow>,
+    /// `None` until [`Sender::aim`].
+    way: Option<Way>,
     flush_icrc: FlushIcrc,
     /// Unsent packets with their ICRCs.
     batch: Option<Vec<u8>>,
@@ -74,28 +97,11 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(super) fn new(
-        port: Arc<Port>,
-        num: u32,
-        local: IpAddr,
-        peer: SocketAddr,
-        traffic_class: u8,
-        hop_limit: u8,
-    ) -> Self {
-        let flow = Addresses::between(local, peer.ip()).map(|addresses| Flow {
-            addresses,
-            source_port: UDP_PORT,
-            destination_port: UDP_PORT,
-        });
-        let mut to = peer;
-        to.set_port(UDP_PORT);
+    pub(super) fn new(port: Arc<Port>, num: u32) -> Self {
         Self {
             port,
             num,
-            local,
-            family: Family::of(local),
-            route: Route { source: Some(local), to, traffic_class, hop_limit },
-            flow,
+            way: None,
             flush_icrc: FlushIcrc::default(),
             batch: None,
             packet_len: 0,
@@ -105,6 +111,19 @@ impl Sender {
             is_blocked: false,
             segments: true,
         }
+    }
+
+    /// Packets that are added from now on go this way; those before are sent. False: the socket is not
+    /// writable, and nothing has changed; a call of [`super::Endpoint::writable`] follows.
+    pub(crate) fn aim(&mut self, route: &Route) -> bool {
+        if self.way.as_ref().is_some_and(|way| way.route == *route) {
+            return true;
+        }
+        self.flush();
+        if !self.is_blocked {
+            self.way = Some(Way::new(route));
+        }
+        !self.is_blocked
     }
 
     /// Adds a packet, from the BTH to the pad, to the batch; sends the batch first if the packet does not
@@ -119,7 +138,7 @@ impl Sender {
                 return false;
             }
         }
-        let Some(flow) = &self.flow else {
+        let Some(flow) = self.way.as_ref().and_then(|way| way.flow) else {
             self.port.drops.add(Reason::NotSent, 1);
             return true;
         };
@@ -142,7 +161,7 @@ impl Sender {
         }
         self.flush_icrc.note(packet);
         batch.extend_from_slice(packet);
-        batch.extend_from_slice(&self.flush_icrc.icrc(flow, self.count, packet));
+        batch.extend_from_slice(&self.flush_icrc.icrc(&flow, self.count, packet));
         self.count += 1;
         self.is_full = len < self.packet_len;
         true
@@ -161,27 +180,27 @@ impl Sender {
     /// which calls this again or [`Sender::push`].
     pub(crate) fn flush(&mut self) {
         self.is_blocked = false;
-        let Some(mut batch) = self.batch.take() else { return };
-        match self.send(&mut batch) {
+        let (Some(mut batch), Some(way)) = (self.batch.take(), self.way) else { return };
+        match self.send(&mut batch, &way) {
             Err(libc::EAGAIN) => {
                 self.is_blocked = true;
                 self.batch = Some(batch);
-                self.port.sockets.await_writable(self.family, self.num);
+                self.port.sockets.await_writable(way.family, self.num);
             }
             Err(_) | Ok(()) => self.port.buffers.put(batch),
         }
     }
 
     /// EAGAIN: the rest of the batch, from `sent` on, was not sent.
-    fn send(&mut self, batch: &mut [u8]) -> Result<(), Errno> {
+    fn send(&mut self, batch: &mut [u8], way: &Way) -> Result<(), Errno> {
         let port = self.port.clone();
-        let Some(socket) = port.sockets.get(self.family) else {
-            self.lose(libc::EAFNOSUPPORT, u64::from(self.count));
+        let Some(socket) = port.sockets.get(way.family) else {
+            self.lose(libc::EAFNOSUPPORT, way, u64::from(self.count));
             return Ok(());
         };
         if self.count > 1 && self.segments && self.sent == 0 {
             let segment = u16::try_from(self.packet_len).ok();
-            match sys::send_datagram(socket, &self.route, &[IoSlice::new(batch)], segment) {
+            match sys::send_datagram(socket, &way.to, &[IoSlice::new(batch)], segment) {
                 Ok(()) => {
                     port.traffic.sent.add(u64::from(self.count), batch.len());
                     return Ok(());
@@ -191,7 +210,7 @@ impl Sender {
                 // each of them is rejected below.
                 Err(libc::EINVAL | libc::EIO | libc::ENOPROTOOPT | libc::EOPNOTSUPP) => self.segments = false,
                 Err(e) => {
-                    self.lose(e, u64::from(self.count));
+                    self.lose(e, way, u64::from(self.count));
                     return Ok(());
                 }
             }
@@ -199,15 +218,15 @@ impl Sender {
         while let Some(rest) = batch.get_mut(self.sent..).filter(|rest| !rest.is_empty()) {
             let len = rest.len().min(self.packet_len);
             let packet = &mut rest[..len];
-            if let Some(flow) = &self.flow {
+            if let Some(flow) = &way.flow {
                 // Its ICRC was computed for its identification in the batch.
                 let (bytes, sum) = packet.split_at_mut(len - ICRC_LEN);
                 sum.copy_from_slice(&self.flush_icrc.icrc(flow, 0, bytes));
             }
-            match sys::send_datagram(socket, &self.route, &[IoSlice::new(packet)], None) {
+            match sys::send_datagram(socket, &way.to, &[IoSlice::new(packet)], None) {
                 Ok(()) => port.traffic.sent.add(1, len),
                 Err(libc::EAGAIN) => return Err(libc::EAGAIN),
-                Err(e) => self.lose(e, 1),
+                Err(e) => self.lose(e, way, 1),
             }
             self.sent += len;
         }
@@ -216,7 +235,7 @@ impl Sender {
 
     /// The kernel has rejected packets. The queue pair retransmits them as after any other loss.
     #[cold]
-    fn lose(&self, e: Errno, packets: u64) {
+    fn lose(&self, e: Errno, way: &Way, packets: u64) {
         static LOGGED: AtomicBool = AtomicBool::new(false);
         self.port.drops.add(Reason::NotSent, packets);
         if LOGGED.swap(true, Ordering::Relaxed) {
@@ -233,8 +252,8 @@ impl Sender {
             "RoCE: queue pair {:#x} cannot send to {} from {}: {}{remedy}. The packet will be retransmitted; \
              further failures are not logged",
             self.num,
-            self.route.to.ip(),
-            self.local,
+            way.to.to.ip(),
+            way.local,
             std::io::Error::from_raw_os_error(e)
         );
     }

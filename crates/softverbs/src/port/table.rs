@@ -13,25 +13,35 @@ use super::socket::Family;
 use crate::lock;
 
 struct Entry {
-    local: IpAddr,
-    peer: IpAddr,
+    /// The local address and that of the peer, unless it receives from all hosts.
+    addresses: Option<(IpAddr, IpAddr)>,
     endpoint: Weak<dyn Endpoint>,
+}
+
+/// The receiver of a packet.
+pub(super) struct Found {
+    pub endpoint: Arc<dyn Endpoint>,
+    /// It has no peer: the packet needs its IP header.
+    pub needs_header: bool,
 }
 
 #[derive(Default)]
 pub(super) struct Table {
     /// By queue pair number.
     entries: Mutex<HashMap<u32, Entry>>,
-    /// The number of entries of each [`Family`], read without the lock.
+    /// The number of entries that receive from each [`Family`], read without the lock.
     counts: [AtomicU32; 2],
 }
 
 impl Table {
-    pub(super) fn add(&self, num: u32, local: IpAddr, peer: IpAddr, endpoint: Weak<dyn Endpoint>) {
+    pub(super) fn add(&self, num: u32, addresses: Option<(IpAddr, IpAddr)>, endpoint: Weak<dyn Endpoint>) {
         // Dropping the replaced entry only frees memory: its reference to the endpoint is weak.
         let mut entries = lock(&self.entries);
-        let old = entries.insert(num, Entry { local, peer, endpoint });
-        self.count(local).fetch_add(1, Ordering::Relaxed);
+        let entry = Entry { addresses, endpoint };
+        self.counts_of(&entry).for_each(|count| {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        let old = entries.insert(num, entry);
         self.forget(old.as_ref());
     }
 
@@ -45,14 +55,16 @@ impl Table {
         self.forget(old.as_ref());
     }
 
-    fn count(&self, local: IpAddr) -> &AtomicU32 {
-        &self.counts[Family::of(local) as usize]
+    fn counts_of(&self, entry: &Entry) -> impl Iterator<Item = &AtomicU32> {
+        let only = entry.addresses.map(|(local, _)| Family::of(local));
+        let families = Family::ALL.into_iter().filter(move |family| only.is_none_or(|only| only == *family));
+        families.map(|family| &self.counts[family as usize])
     }
 
     /// The caller holds the lock of the entries.
     fn forget(&self, old: Option<&Entry>) {
-        if let Some(old) = old {
-            self.count(old.local).fetch_sub(1, Ordering::Relaxed);
+        for count in old.into_iter().flat_map(|old| self.counts_of(old)) {
+            count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -67,18 +79,14 @@ impl Table {
     }
 
     /// The endpoint for packets to `num` with these addresses.
-    pub(super) fn receiver(
-        &self,
-        num: u32,
-        source: IpAddr,
-        destination: IpAddr,
-    ) -> Result<Arc<dyn Endpoint>, Reason> {
+    pub(super) fn receiver(&self, num: u32, source: IpAddr, destination: IpAddr) -> Result<Found, Reason> {
         let table = lock(&self.entries);
         let entry = table.get(&num).ok_or(Reason::UnknownQp)?;
-        if (entry.peer, entry.local) != (source, destination) {
+        if entry.addresses.is_some_and(|addresses| addresses != (destination, source)) {
             return Err(Reason::WrongAddress);
         }
-        entry.endpoint.upgrade().ok_or(Reason::UnknownQp)
+        let endpoint = entry.endpoint.upgrade().ok_or(Reason::UnknownQp)?;
+        Ok(Found { endpoint, needs_header: entry.addresses.is_none() })
     }
 
     pub(super) fn find(&self, num: u32) -> Option<Arc<dyn Endpoint>> {

@@ -6,13 +6,16 @@ use std::sync::{Arc, Weak};
 
 use super::linked::Transport;
 use super::{Qp, State};
-use crate::link::{Arrived, Packets, Route};
+use crate::link::{Arrived, Packets};
 use crate::port::{Endpoint, Packet, Port};
 use crate::progress::engine::Engine;
 use crate::progress::{By, Driven};
 use crate::sys::Errno;
 use crate::{config, lock};
 use transport::roce::rc::{Rc, ReceiveTerms, SendTerms};
+use transport::roce::ud::{self, Ud};
+use transport::roce::wire::{Psn, UDP_PORT};
+use transport::route::Route;
 use transport::step::reason;
 
 /// Changed attributes of a connected queue pair; `None`: unchanged.
@@ -22,30 +25,57 @@ pub(crate) struct Change {
     pub access: Option<u32>,
     /// `min_rnr_timer`.
     pub rnr_timer: Option<u8>,
+    /// `qkey`.
+    pub qkey: Option<u32>,
 }
 
 impl Qp {
     /// INIT to RTR: requests of the peer are carried out. EINVAL in another state; ENOMEM; EADDRINUSE,
     /// EAGAIN, EPERM: UDP port 4791 cannot be bound ([`Port::get`]).
     pub(crate) fn ready_to_receive(&self, route: Route, terms: ReceiveTerms) -> Result<(), Errno> {
+        self.open_port(Some(&route), |transport| match transport {
+            Transport::Roce(roce) => roce.conn.receive(terms),
+            _ => Err(libc::EOPNOTSUPP),
+        })
+    }
+
+    /// As [`Self::ready_to_receive`], for a queue pair of type UD.
+    pub(crate) fn ready_for_datagrams(&self, terms: ud::Terms) -> Result<(), Errno> {
+        self.open_port(None, |transport| match transport {
+            Transport::Datagrams(datagrams) => {
+                datagrams.conn.receive(terms);
+                Ok(())
+            }
+            _ => Err(libc::EOPNOTSUPP),
+        })
+    }
+
+    fn open_port(
+        &self,
+        route: Option<&Route>,
+        receive: impl FnOnce(&mut Transport) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         let engine = Engine::get()?;
         self.engine.get_or_init(|| engine);
         let port = Port::get()?;
         self.send_cq.receive_at(&port);
         self.recv_cq.receive_at(&port);
         let mut session = lock(&self.session);
-        let Transport::Roce(roce) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
         if self.state.get() != State::Init {
             return Err(libc::EINVAL);
         }
-        roce.conn.receive(terms)?;
+        receive(&mut session.transport)?;
         let arrived = self.arrived.clone();
         let (link, qp) = (arrived.restart(), self.this.clone());
         let endpoint = Arc::new(Inlet { qp, port: port.clone(), arrived: arrived.clone(), link });
-        roce.link = Some(Packets::open(port, self.num, &route, arrived, endpoint));
-        let peer = route.peer_address();
-        *lock(&self.peer) = Some(peer);
-        self.instruments.connects(peer);
+        if let Some(packets) = session.transport.packets() {
+            *packets = Some(Packets::open(port, self.num, route, arrived, endpoint));
+        }
+        if let Some(route) = route {
+            let peer = route.peer_address(UDP_PORT);
+            *lock(&self.peer) = Some(peer);
+            self.instruments.connects(peer);
+        }
         // The lock of the session keeps others from leaving INIT, but for the end.
         match self.state.advance(&[State::Init], State::Rtr) {
             true => Ok(()),
@@ -64,16 +94,41 @@ impl Qp {
         Ok(())
     }
 
+    /// As [`Self::ready_to_send`], for a queue pair of type UD, whose first datagram has this PSN.
+    pub(crate) fn send_datagrams(&self, psn: Psn) -> Result<(), Errno> {
+        let mut session = lock(&self.session);
+        let Transport::Datagrams(datagrams) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
+        if !self.state.advance(&[State::Rtr], State::Rts) {
+            return Err(libc::EINVAL);
+        }
+        datagrams.conn.send(psn);
+        Ok(())
+    }
+
+    /// SQE to RTS: sends are not flushed any more. EINVAL in another state.
+    pub(crate) fn resume(&self) -> Result<(), Errno> {
+        let mut session = lock(&self.session);
+        let Transport::Datagrams(datagrams) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
+        if !self.state.advance(&[State::Sqe], State::Rts) {
+            return Err(libc::EINVAL);
+        }
+        datagrams.conn.resume();
+        Ok(())
+    }
+
     /// RTS to SQD and back: in SQD no new request is started. EINVAL in another state.
     pub(crate) fn drain(&self, on: bool) -> Result<(), Errno> {
         {
             let mut session = lock(&self.session);
-            let Transport::Roce(roce) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
             let (from, to) = if on { (State::Rts, State::Sqd) } else { (State::Sqd, State::Rts) };
             if !self.state.advance(&[from], to) {
                 return Err(libc::EINVAL);
             }
-            roce.conn.drain(on);
+            match &mut session.transport {
+                Transport::Iwarp(_) => return Err(libc::EOPNOTSUPP),
+                Transport::Roce(roce) => roce.conn.drain(on),
+                Transport::Datagrams(datagrams) => datagrams.conn.drain(on),
+            }
         }
         self.drive(reason::POSTED, By::Program);
         Ok(())
@@ -82,8 +137,13 @@ impl Qp {
     /// Changes attributes without a transition of the connection.
     pub(crate) fn change(&self, change: Change) -> Result<(), Errno> {
         let mut session = lock(&self.session);
-        let Transport::Roce(roce) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
-        roce.conn.change(change.access, change.rnr_timer);
+        match &mut session.transport {
+            Transport::Iwarp(_) => return Err(libc::EOPNOTSUPP),
+            Transport::Roce(roce) => roce.conn.change(change.access, change.rnr_timer),
+            Transport::Datagrams(datagrams) => {
+                change.qkey.into_iter().for_each(|qkey| datagrams.conn.set_qkey(qkey))
+            }
+        }
         Ok(())
     }
 
@@ -100,10 +160,20 @@ impl Qp {
 
     fn drop_outstanding(&self) -> Result<(), Errno> {
         let mut session = lock(&self.session);
-        let Transport::Roce(roce) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
-        let fresh = Rc::new(self.num, self.max_send_wr, self.srq.is_none(), config::get().policy)?;
-        let outstanding = std::mem::replace(&mut roce.conn, fresh).outstanding();
-        roce.link = None;
+        let (num, own_receives) = (self.num, self.srq.is_none());
+        let outstanding = match &mut session.transport {
+            Transport::Iwarp(_) => return Err(libc::EOPNOTSUPP),
+            Transport::Roce(roce) => {
+                let fresh = Rc::new(num, self.max_send_wr, own_receives, config::get().policy)?;
+                roce.link = None;
+                std::mem::replace(&mut roce.conn, fresh).outstanding()
+            }
+            Transport::Datagrams(datagrams) => {
+                let fresh = Ud::new(num, self.max_send_wr, own_receives)?;
+                datagrams.link = None;
+                std::mem::replace(&mut datagrams.conn, fresh).outstanding()
+            }
+        };
         session.timer = None;
         self.state.reset();
         // Only the holder of the session removes entries from the rings.

@@ -25,6 +25,7 @@ use transport::access::{Access, Bind, Denied, FLUSH_PERSISTENT, Unchanged, Unrea
 use transport::host::{self, Durable, Ended, Ending};
 use transport::iwarp::link::{LinkError, Part, StreamLink};
 use transport::roce::link::{Dropped, PacketLink};
+use transport::route::Route;
 use transport::step::{Awaits, Budget, Connection, Quota, Stepped, reason};
 use transport::units::Micros;
 use transport::wr::{Completion, RecvWr, SendWr};
@@ -155,13 +156,15 @@ impl Qp {
         let (stepped, deadline) = match transport {
             Transport::Iwarp(iwarp) => self.step_linked(iwarp, world, why, budget),
             Transport::Roce(roce) => {
-                // In any other state the request to disconnect is older than the last RESET: another thread
-                // was driving the connection then.
-                let stale = if self.state.get() == State::Err { 0 } else { reason::DISCONNECT };
-                let why = why & !stale;
-                let stepped = self.step_linked(roce, world, why, budget);
-                if roce.conn.has_drained() {
-                    self.on_async_event.get().inspect(|raise| raise(AsyncEvent::Drained));
+                let stepped = self.step_linked(roce, world, self.without_stale(why), budget);
+                self.note_drained(roce.conn.has_drained());
+                stepped
+            }
+            Transport::Datagrams(datagrams) => {
+                let stepped = self.step_linked(datagrams, world, self.without_stale(why), budget);
+                self.note_drained(datagrams.conn.has_drained());
+                if datagrams.conn.has_failed() {
+                    self.state.advance(&[State::Rts, State::Sqd], State::Sqe);
                 }
                 stepped
             }
@@ -180,6 +183,18 @@ impl Qp {
             }
         }
         stepped
+    }
+
+    /// Only in ERR there is a request to disconnect: in another state it is older than the last RESET, when
+    /// another thread was driving the connection.
+    fn without_stale(&self, why: u32) -> u32 {
+        if self.state.get() == State::Err { why } else { why & !reason::DISCONNECT }
+    }
+
+    fn note_drained(&self, drained: bool) {
+        if let Some(raise) = self.on_async_event.get().filter(|_| drained) {
+            raise(AsyncEvent::Drained);
+        }
     }
 
     /// Steps a connection with its link. Also returns when the next step is due at the latest.
@@ -235,6 +250,7 @@ impl Qp {
         match transport {
             Transport::Iwarp(iwarp) => self.end_linked(iwarp, world, how),
             Transport::Roce(roce) => self.end_linked(roce, world, how),
+            Transport::Datagrams(datagrams) => self.end_linked(datagrams, world, how),
         }
     }
 
@@ -497,6 +513,10 @@ impl PacketLink for Host<'_, Packets> {
 
     fn send_packet(&mut self, packet: &[u8]) -> bool {
         self.link.as_mut().is_some_and(|link| link.send(packet))
+    }
+
+    fn aim(&mut self, route: &Route) -> bool {
+        self.link.as_mut().is_some_and(|link| link.aim(route))
     }
 
     fn receive_packet(&mut self) -> Option<Packet> {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The connection of a queue pair with its link: iWARP over a stream, or RoCE over packets.
+//! The connection of a queue pair with its link: iWARP over a stream, RoCE over packets, or datagrams.
 #![forbid(unsafe_code)]
 
+use super::Kind;
 use crate::config;
 use crate::link::{Link, Packets};
 use crate::memory::Grant;
@@ -9,6 +10,7 @@ use crate::sys::Errno;
 use transport::access::Access;
 use transport::iwarp::conn::{Conn, Sizes};
 use transport::roce::rc::Rc;
+use transport::roce::ud::Ud;
 use transport::step::Progress;
 
 /// A connection and its link.
@@ -21,12 +23,16 @@ pub(super) struct Linked<C, L> {
 pub(super) enum Transport {
     Iwarp(Linked<Conn, Link>),
     Roce(Linked<Rc, Packets>),
+    Datagrams(Linked<Ud, Packets>),
 }
 
 impl Transport {
     /// `own_receives`: the queue pair has a receive queue, not a shared one. ENOMEM.
-    pub(super) fn new(num: u32, max_send_wr: u32, own_receives: bool) -> Result<Self, Errno> {
+    pub(super) fn new(kind: Kind, num: u32, max_send_wr: u32, own_receives: bool) -> Result<Self, Errno> {
         Ok(match config::get().transport {
+            config::Transport::Roce if kind == Kind::Ud => {
+                Self::Datagrams(Linked { conn: Ud::new(num, max_send_wr, own_receives)?, link: None })
+            }
             config::Transport::Iwarp => {
                 let conn = Conn::new(num, max_send_wr, own_receives, Sizes::default())?;
                 Self::Iwarp(Linked { conn, link: None })
@@ -38,11 +44,21 @@ impl Transport {
         })
     }
 
+    /// The link of a RoCE queue pair.
+    pub(super) fn packets(&mut self) -> Option<&mut Option<Packets>> {
+        match self {
+            Self::Iwarp(_) => None,
+            Self::Roce(roce) => Some(&mut roce.link),
+            Self::Datagrams(datagrams) => Some(&mut datagrams.link),
+        }
+    }
+
     /// The connection, without its link.
     pub(super) fn conn(&self) -> &dyn Progress {
         match self {
             Self::Iwarp(iwarp) => &iwarp.conn,
             Self::Roce(roce) => &roce.conn,
+            Self::Datagrams(datagrams) => &datagrams.conn,
         }
     }
 }

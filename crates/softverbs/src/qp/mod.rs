@@ -87,8 +87,20 @@ type OnAsyncEvent = Box<dyn Fn(AsyncEvent) + Send + Sync>;
 /// Carries out the transitions to RTS.
 pub(crate) type OnTerms = Box<dyn Fn(&cm::Terms) -> Result<(), Errno> + Send + Sync>;
 
+/// The type of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram, over RoCE only.
+    Ud,
+}
+
 /// The parameters of a new queue pair.
 pub(crate) struct Attributes {
+    pub kind: Kind,
     pub num: u32,
     pub pd: u32,
     pub send_cq: Arc<Cq>,
@@ -123,6 +135,7 @@ pub(crate) struct Stream {
 
 pub(crate) struct Qp {
     this: Weak<Self>,
+    pub(crate) kind: Kind,
     pub(crate) num: u32,
     /// The address of the remote peer, once connected.
     peer: Mutex<Option<SocketAddr>>,
@@ -167,10 +180,10 @@ pub(crate) struct Qp {
 impl Qp {
     /// ENOMEM.
     pub(crate) fn new(attributes: Attributes) -> Result<Arc<Self>, Errno> {
-        let Attributes { num, pd, send_cq, recv_cq, srq, max_send_wr, max_recv_wr, .. } = attributes;
+        let Attributes { kind, num, pd, send_cq, recv_cq, srq, max_send_wr, max_recv_wr, .. } = attributes;
         let Attributes { max_send_sge, max_recv_sge, signal_all, instruments, .. } = attributes;
-        let transport = Transport::new(num, max_send_wr, srq.is_none())?;
-        let is_roce = matches!(transport, Transport::Roce(_));
+        let transport = Transport::new(kind, num, max_send_wr, srq.is_none())?;
+        let is_roce = !matches!(transport, Transport::Iwarp(_));
         let (sends, receives) = (Arc::new(Ring::new(max_send_wr)?), Ring::new(max_recv_wr)?);
         let session = Session { transport, batch: Batch::new()?, process: Process::own(), timer: None };
         let instruments = Instruments::new(Accessor { pd, qp: num }, max_send_wr, instruments);
@@ -179,6 +192,7 @@ impl Qp {
         let policy = config::get().policy;
         let qp = Arc::new_cyclic(|this: &Weak<Self>| Self {
             this: this.clone(),
+            kind,
             num,
             peer: Mutex::default(),
             pd,
@@ -413,8 +427,8 @@ impl Qp {
         // A step in progress is finished; no other one begins.
         let mut session = lock(&self.session);
         self.end(&mut session, End::Destroyed);
-        if let Transport::Roce(roce) = &mut session.transport {
-            roce.link = None;
+        if let Some(packets) = session.transport.packets() {
+            *packets = None;
             crate::port::release_number(self.num);
         }
         drop(session);

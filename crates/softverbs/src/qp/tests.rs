@@ -38,6 +38,7 @@ fn queue_pair(send_cq: &Arc<Cq>, recv_cq: &Arc<Cq>) -> Arc<Qp> {
 
 fn with_mode(send_cq: &Arc<Cq>, recv_cq: &Arc<Cq>, strict: Strict) -> Arc<Qp> {
     Qp::new(Attributes {
+        kind: Kind::Rc,
         num: 1,
         pd: PD,
         send_cq: send_cq.clone(),

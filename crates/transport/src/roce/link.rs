@@ -2,6 +2,11 @@
 //! The link of a RoCE queue pair: packets, which the network may lose, duplicate or reorder.
 
 use crate::host::Host;
+use crate::route::Route;
+
+/// Bytes before a received packet of a queue pair without a peer, and before the data of a datagram: an IPv6
+/// header, or 20 bytes and an IPv4 header.
+pub const IP_HEADER_LEN: usize = 40;
 
 /// Why a received packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +17,12 @@ pub enum Dropped {
     Pkey,
     /// A request that follows a gap, or a response to no outstanding request.
     Psn,
+    /// A datagram whose Q_Key is not that of the queue pair.
+    Qkey,
+    /// A datagram for which no receive is posted, or no completion has room.
+    NoReceive,
+    /// A datagram that is longer than the receive.
+    TooLong,
 }
 
 /// A host whose link carries packets, from the base transport header to the padding. The link adds the ICRC
@@ -23,7 +34,10 @@ pub trait PacketLink: Host {
     /// Sends a packet to the peer. False: the link takes nothing now; a step with
     /// [`WRITABLE`](crate::step::reason::WRITABLE) follows when it does.
     fn send_packet(&mut self, packet: &[u8]) -> bool;
-    /// The next packet that arrived from the peer for this queue pair.
+    /// Of a queue pair without a peer: the next packets go this way. False as for [`Self::send_packet`].
+    fn aim(&mut self, route: &Route) -> bool;
+    /// The next packet that arrived from the peer for this queue pair. If that has none, the packet is behind
+    /// [`IP_HEADER_LEN`] bytes with the IP header.
     fn receive_packet(&mut self) -> Option<Self::Packet>;
     /// A received packet was dropped.
     fn dropped_packet(&mut self, why: Dropped);

@@ -5,10 +5,14 @@
 //! wire      packet formats and the ICRC
 //! link      the packets of a queue pair: what a connection calls besides Host
 //! rc        a reliable connection: requester and responder
+//! ud        datagrams
 //! cm        connection management
 //! ```
 
 pub mod cm;
 pub mod link;
+mod packet;
+mod payload;
 pub mod rc;
+pub mod ud;
 pub mod wire;

@@ -76,6 +76,7 @@ fn request(index: usize, kind: usize) -> SendWr {
         len: len as u32,
         remote_addr: memory::base(1, region) + 8,
         rkey: if op == Op::SendWithInv { memory::window(1, index) } else { memory::stag(1, region) },
+        to: None,
     }
 }
 

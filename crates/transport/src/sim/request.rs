@@ -242,6 +242,7 @@ impl Mix {
             len: len as u32,
             remote_addr,
             rkey,
+            to: None,
         }
     }
 }

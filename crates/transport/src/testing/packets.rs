@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use super::recorder::Recorder;
 use super::world::World;
 use crate::roce::link::{Dropped, PacketLink};
+use crate::route::Route;
 
 /// A world whose link carries packets.
 pub trait PacketWorld: World {
@@ -13,6 +14,10 @@ pub trait PacketWorld: World {
     fn transmit(&mut self, packet: &[u8]) -> bool;
     /// The next packet from the peer.
     fn arrive(&mut self) -> Option<Vec<u8>>;
+    /// The packets of a queue pair without a peer go this way; false: not now.
+    fn aim(&mut self, _route: &Route) -> bool {
+        true
+    }
     /// A packet was dropped.
     fn dropped(&mut self, _why: Dropped) {}
 }
@@ -24,6 +29,10 @@ impl<W: PacketWorld> PacketLink for W {
         self.uses("sends");
         self.elsewhere();
         self.transmit(packet)
+    }
+
+    fn aim(&mut self, route: &Route) -> bool {
+        PacketWorld::aim(self, route)
     }
 
     fn receive_packet(&mut self) -> Option<Vec<u8>> {
@@ -41,6 +50,8 @@ impl<W: PacketWorld> PacketLink for W {
 pub struct Packets {
     /// To the peer.
     pub sent: Vec<Vec<u8>>,
+    /// Where those of a queue pair without a peer went.
+    pub aimed: Vec<Route>,
     /// From the peer.
     pub arrived: VecDeque<Vec<u8>>,
     /// How many more the link takes.
@@ -58,6 +69,14 @@ impl PacketWorld for Recorder<Packets> {
         }
         self.link.sent.push(packet.to_vec());
         true
+    }
+
+    fn aim(&mut self, route: &Route) -> bool {
+        let takes = self.link.room != Some(0);
+        if takes {
+            self.link.aimed.push(*route);
+        }
+        takes
     }
 
     fn arrive(&mut self) -> Option<Vec<u8>> {

@@ -184,5 +184,6 @@ pub fn request(wr_id: u64, op: Op, signaled: bool) -> SendWr {
         len: 0,
         remote_addr: 0,
         rkey: 0,
+        to: None,
     }
 }

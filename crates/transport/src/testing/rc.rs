@@ -256,6 +256,7 @@ impl Run {
             len,
             remote_addr: remote_addr + u64::from(remote) * 8,
             rkey,
+            to: None,
         });
         self.again[me] |= reason::POSTED;
     }

@@ -65,6 +65,7 @@ pub(crate) unsafe fn read_atomic_wr(
         len: WORD as u32,
         remote_addr: atomic.remote_addr,
         rkey: atomic.rkey,
+        to: None,
     })
 }
 

@@ -56,6 +56,7 @@ impl ExtendedOp {
             len,
             remote_addr: rdma.remote_addr,
             rkey: rdma.rkey,
+            to: None,
         })
     }
 }

@@ -14,6 +14,7 @@ use super::{PORT, interfaces};
 use crate::ffi::context::next_number;
 use crate::ffi::unsupported;
 use crate::guid::OUI;
+use crate::qp::Kind;
 use crate::sys::Errno;
 use transport::limits::MAX_READS;
 
@@ -60,6 +61,10 @@ impl Transport for Iwarp {
 
     fn has_flush_and_atomic_write(&self) -> bool {
         false
+    }
+
+    fn has_type(&self, kind: Kind) -> bool {
+        kind == Kind::Rc
     }
 
     fn has_ib_ports(&self) -> bool {

@@ -118,6 +118,7 @@ unsafe fn request(own: &MwOwn, info: &ibv_mw_bind_info, rkey: u32) -> Result<Sen
         len: 0,
         remote_addr: info.addr,
         rkey,
+        to: None,
     })
 }
 
@@ -222,6 +223,7 @@ pub(crate) unsafe fn read_window_wr(wr: *const ibv_send_wr, signal_all: bool) ->
             // SAFETY: IBV_WR_LOCAL_INV uses the member `invalidate_rkey` of the union, so the program has set
             // it.
             rkey: unsafe { addr_of!((*wr).__bindgen_anon_1.invalidate_rkey).read() },
+            to: None,
         },
         _ => return Err(libc::EINVAL),
     };

@@ -28,26 +28,36 @@ use super::{or_null, transport};
 use crate::ffi::unsupported;
 use crate::instrument::Settings;
 use crate::limits::*;
-use crate::qp::{AsyncEvent, Attributes, Qp, numbers};
+use crate::qp::{AsyncEvent, Attributes, Kind, Qp, numbers};
 use crate::sys::Errno;
 use ::transport::limits::{MAX_INLINE, MAX_SGE};
 
 const PD: u32 = Mask::IBV_QP_INIT_ATTR_PD.0;
 
 /// EOPNOTSUPP: a queue pair type that the device does not have. EINVAL: not a queue pair type.
-fn check_type(qp_type: ibv_qp_type::Type) -> Result<(), Errno> {
+fn kind_of(qp_type: ibv_qp_type::Type) -> Result<Kind, Errno> {
     use ibv_qp_type::*;
-    let name = match qp_type {
-        IBV_QPT_RC => return Ok(()),
-        IBV_QPT_UC => "IBV_QPT_UC",
-        IBV_QPT_UD => "IBV_QPT_UD",
-        IBV_QPT_RAW_PACKET => "IBV_QPT_RAW_PACKET",
-        IBV_QPT_XRC_SEND => "IBV_QPT_XRC_SEND",
-        IBV_QPT_XRC_RECV => "IBV_QPT_XRC_RECV",
-        IBV_QPT_DRIVER => "IBV_QPT_DRIVER",
+    let (name, kind) = match qp_type {
+        IBV_QPT_RC => ("IBV_QPT_RC", Some(Kind::Rc)),
+        IBV_QPT_UC => ("IBV_QPT_UC", Some(Kind::Uc)),
+        IBV_QPT_UD => ("IBV_QPT_UD", Some(Kind::Ud)),
+        IBV_QPT_RAW_PACKET => ("IBV_QPT_RAW_PACKET", None),
+        IBV_QPT_XRC_SEND => ("IBV_QPT_XRC_SEND", None),
+        IBV_QPT_XRC_RECV => ("IBV_QPT_XRC_RECV", None),
+        IBV_QPT_DRIVER => ("IBV_QPT_DRIVER", None),
         _ => return Err(libc::EINVAL),
     };
-    Err(unsupported(&format!("a queue pair of type {name}: {}", transport().remedy())))
+    let offered = kind.filter(|kind| transport().has_type(*kind));
+    offered.ok_or_else(|| unsupported(&format!("a queue pair of type {name}: {}", transport().remedy())))
+}
+
+/// The send operations that queue pairs of this type have.
+fn operations_of(kind: Kind) -> u64 {
+    match kind {
+        Kind::Ud => qp_ex::UD_OPERATIONS,
+        _ if transport().has_flush_and_atomic_write() => qp_ex::OPERATIONS | qp_ex::ROCE_OPERATIONS,
+        _ => qp_ex::OPERATIONS,
+    }
 }
 
 /// Whether all objects in the attributes belong to the device of `verbs`.
@@ -72,11 +82,11 @@ pub(crate) unsafe fn are_of(verbs: *mut ibv_context, attr: &ibv_qp_init_attr_ex)
 /// The actual capabilities are stored in `attr`: at least one scatter/gather entry, [`MAX_INLINE`] bytes of
 /// inline data, the others as given.
 ///
-/// EOPNOTSUPP: a type other than IBV_QPT_RC, send operations that the device does not have, or other
-/// extensions; the reason is logged. EINVAL: not a queue pair type, a completion queue or the protection
-/// domain is missing, an object belongs to another device, the shared receive queue belongs to another
-/// protection domain, or a capability exceeds [`MAX_QP_WR`] requests, [`MAX_SGE`] entries or [`MAX_INLINE`]
-/// bytes. ENOMEM.
+/// EOPNOTSUPP: a type other than IBV_QPT_RC, on a RoCE device also IBV_QPT_UD, send operations that it does
+/// not have, or other extensions; the reason is logged. EINVAL: not a queue pair type, a completion queue or
+/// the protection domain is missing, an object belongs to another device, the shared receive queue belongs to
+/// another protection domain, or a capability exceeds [`MAX_QP_WR`] requests, [`MAX_SGE`] entries or
+/// [`MAX_INLINE`] bytes. ENOMEM.
 ///
 /// # Safety
 ///
@@ -91,7 +101,7 @@ pub(crate) unsafe fn create_qp(
     // addresses, and is copied.
     let given = unsafe { attr.read() };
     let cap = given.cap;
-    check_type(given.qp_type)?;
+    let kind = kind_of(given.qp_type)?;
     let refused = given.comp_mask & PD == 0
         || given.pd.is_null()
         || given.send_cq.is_null()
@@ -109,9 +119,7 @@ pub(crate) unsafe fn create_qp(
         return Err(unsupported("a queue pair with these extensions"));
     }
     let operations = (given.comp_mask & SEND_OPS != 0).then_some(given.send_ops_flags);
-    let supported =
-        qp_ex::OPERATIONS | if transport().has_flush_and_atomic_write() { qp_ex::ROCE_OPERATIONS } else { 0 };
-    if operations.is_some_and(|flags| flags & !supported != 0) {
+    if operations.is_some_and(|flags| flags & !operations_of(kind) != 0) {
         return Err(unsupported("a queue pair with these send operations"));
     }
     // SAFETY: rdma_create_qp_ex(3) requires that the objects have not been destroyed, and the protection
@@ -132,6 +140,7 @@ pub(crate) unsafe fn create_qp(
     let (max_send_sge, max_recv_sge) = (cap.max_send_sge.max(1), cap.max_recv_sge.max(1));
     let num = transport().allocate_number()?;
     let inner = Qp::new(Attributes {
+        kind,
         num,
         pd: pd.number,
         send_cq: send_cq.queue.clone(),
@@ -148,7 +157,7 @@ pub(crate) unsafe fn create_qp(
     pd.users.fetch_add(1, Ordering::AcqRel);
     let mut extended = QpEx::new();
     if let Some(operations) = operations {
-        qp_ex::fill(&mut extended, operations);
+        qp_ex::fill(&mut extended, operations, kind);
     }
     let qp = &mut extended.qp.qp_base;
     qp.context = context;
@@ -252,9 +261,9 @@ pub(crate) fn extended(given: &ibv_qp_init_attr, pd: *mut ibv_pd) -> ibv_qp_init
 /// belongs to an identifier from the beginning.
 ///
 /// Returns the queue pair, which the caller destroys with [`ibv_destroy_qp`], or NULL and errno: EOPNOTSUPP
-/// (a type other than IBV_QPT_RC), EINVAL (not a queue pair type, a missing completion queue, an object of
-/// another device, an SRQ of another protection domain, or a capability above the limits of
-/// ibv_query_device(3)), ENOMEM.
+/// (a type other than IBV_QPT_RC, on a RoCE device also IBV_QPT_UD), EINVAL (not a queue pair type, a missing
+/// completion queue, an object of another device, an SRQ of another protection domain, or a capability above
+/// the limits of ibv_query_device(3)), ENOMEM.
 ///
 /// # Safety
 ///
@@ -337,7 +346,7 @@ pub unsafe fn ibv_query_qp(
             recv_cq: addr_of!((*qp).recv_cq).read(),
             srq: addr_of!((*qp).srq).read(),
             cap: own.cap,
-            qp_type: ibv_qp_type::IBV_QPT_RC,
+            qp_type: addr_of!((*qp).qp_type).read(),
             sq_sig_all: c_int::from(own.qp.signal_all),
         };
         (own, init)

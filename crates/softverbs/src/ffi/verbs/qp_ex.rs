@@ -9,9 +9,10 @@
 use libc::{c_int, c_void};
 use rdma_sys::ibv_qp_create_send_ops_flags as Flags;
 use rdma_sys::{
-    ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_send_wr,
+    ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_send_wr,
     ibv_send_wr__bindgen_ty_2__bindgen_ty_1 as Rdma, ibv_send_wr__bindgen_ty_2__bindgen_ty_2 as Atomic,
-    ibv_send_wr__bindgen_ty_4__bindgen_ty_1 as Bind, ibv_sge, ibv_wr_opcode,
+    ibv_send_wr__bindgen_ty_2__bindgen_ty_3 as Ud, ibv_send_wr__bindgen_ty_4__bindgen_ty_1 as Bind, ibv_sge,
+    ibv_wr_opcode,
 };
 use std::ptr::{addr_of, null_mut};
 
@@ -20,6 +21,7 @@ use super::qp_object::{QpEx, QpObject};
 use super::wr_builder::{Builder, Built, Requests};
 use crate::ffi::send_flags::SEND_INLINE;
 use crate::ffi::work_request::read_send_wr;
+use crate::qp::Kind;
 use crate::sys::Errno;
 use arrayvec::ArrayVec;
 use transport::wr::WORD;
@@ -74,6 +76,21 @@ operations! {
         |wr| wr.__bindgen_anon_2.bind_mw = Bind { mw, rkey, bind_info: info.read() };
 }
 
+/// The send operations of a queue pair of type UD.
+pub(super) const UD_OPERATIONS: u64 =
+    (Flags::IBV_QP_EX_WITH_SEND.0 | Flags::IBV_QP_EX_WITH_SEND_WITH_IMM.0) as u64;
+
+unsafe extern "C" fn set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, remote_qpn: u32, remote_qkey: u32) {
+    // SAFETY: ibv_wr_post(3) requires that the program calls this between ibv_wr_start and ibv_wr_complete,
+    // so this thread is inside the section.
+    unsafe {
+        set(qp, |built| {
+            built.wr.wr.ud = Ud { ah, remote_qpn, remote_qkey };
+            Ok(())
+        });
+    }
+}
+
 /// The send operations that only a RoCE device has.
 pub(super) const ROCE_OPERATIONS: u64 = WITH_ATOMIC_WRITE | WITH_FLUSH;
 const WITH_ATOMIC_WRITE: u64 = Flags::IBV_QP_EX_WITH_ATOMIC_WRITE.0 as u64;
@@ -126,9 +143,12 @@ unsafe extern "C" fn atomic_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u6
 
 /// Stores the functions of an extended queue pair in its structure: those of the requested send operations,
 /// and those that all have in common.
-pub(super) fn fill(extended: &mut QpEx, operations: u64) {
+pub(super) fn fill(extended: &mut QpEx, operations: u64, kind: Kind) {
     fill_roce(extended, operations);
     let qp = &mut extended.qp;
+    if kind == Kind::Ud {
+        qp.wr_set_ud_addr = Some(set_ud_addr);
+    }
     fill_operations(qp, operations);
     qp.wr_set_sge = Some(set_sge);
     qp.wr_set_sge_list = Some(set_sge_list);

@@ -10,6 +10,7 @@ use rdma_sys::{ibv_qp_attr, ibv_transport_type, ibv_wc};
 use std::net::IpAddr;
 
 use super::qp_object::QpOwn;
+use crate::qp::Kind;
 pub(crate) use crate::qp::OnTerms;
 use crate::sys::Errno;
 
@@ -51,6 +52,8 @@ pub(crate) trait Transport: Sync {
 
     /// Whether it has flush and atomic write (IBTA, annex A19).
     fn has_flush_and_atomic_write(&self) -> bool;
+    /// Whether it has queue pairs of this type.
+    fn has_type(&self, kind: Kind) -> bool;
     /// Whether rdma_cm has the port space RDMA_PS_IB.
     fn has_ib_ports(&self) -> bool;
     /// Moves a new queue pair of rdma_cm to INIT.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! An endpoint sends to itself.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::process::{Inbox, packet};
-use super::{in_namespace, wait_until};
+use super::{in_namespace, sender_to, wait_until};
 use crate::lock;
 use crate::port::drops::Reason;
 use crate::port::socket::Family;
@@ -24,14 +24,14 @@ pub(super) fn writable() {
     let inbox = Arc::new(Inbox { num, ..Inbox::default() });
     let address = IpAddr::from(Ipv4Addr::LOCALHOST);
     let weak: Weak<dyn Endpoint> = Arc::downgrade(&(inbox.clone() as Arc<dyn Endpoint>));
-    port.attach(num, address, address, weak);
+    port.attach(num, Some((address, address)), weak);
     for _ in 0..3 {
         let before = inbox.writable.load(Ordering::Relaxed);
         port.sockets.await_writable(Family::V4, num);
         wait_until(|| inbox.writable.load(Ordering::Relaxed) > before);
     }
     // A program that polls receives in its own thread, or the engine was first.
-    let mut sender = port.sender(num, address, SocketAddr::new(address, 0), 0x68, 0);
+    let mut sender = sender_to(&port, num, address, address, 0x68);
     for (number, len) in [(0, 1024), (1, 1024), (2, 500), (3, 1024), (4, 4112), (5, 24)] {
         assert!(sender.push(&packet(num, num, number, len)));
     }
@@ -55,8 +55,7 @@ pub(super) fn writable() {
     // Addresses other than those of the peer, and no endpoint.
     port.attach(
         num,
-        address,
-        "127.0.0.9".parse().unwrap(),
+        Some((address, "127.0.0.9".parse().unwrap())),
         Arc::downgrade(&(inbox.clone() as Arc<dyn Endpoint>)),
     );
     assert!(sender.push(&packet(num, num, 30, 256)));
@@ -71,13 +70,13 @@ pub(super) fn writable() {
     let mut wrong = packet(num, num, 32, 256);
     wrong.extend([0; ICRC_LEN]);
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    port.attach(num, address, address, Arc::downgrade(&(inbox.clone() as Arc<dyn Endpoint>)));
+    port.attach(num, Some((address, address)), Arc::downgrade(&(inbox.clone() as Arc<dyn Endpoint>)));
     socket.send_to(&wrong, ("127.0.0.1", UDP_PORT)).unwrap();
     wait_until(|| port.drops.get(Reason::Icrc) == 1);
     socket.send_to(&packet(1, num, 32, 256), ("127.0.0.1", UDP_PORT)).unwrap();
     wait_until(|| port.drops.get(Reason::Management) == 1);
     // More than the MTU: lost and counted.
-    let mut elsewhere = port.sender(num, address, SocketAddr::new("192.0.2.1".parse().unwrap(), 0), 0, 0);
+    let mut elsewhere = sender_to(&port, num, address, "192.0.2.1".parse().unwrap(), 0);
     assert!(elsewhere.push(&packet(num, num, 33, 256)));
     elsewhere.flush();
     assert_eq!(PortCounter::XmitDiscards.value(), 1);

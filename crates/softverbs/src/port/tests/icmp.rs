@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The IP headers of the packets, and ICMP messages about them.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::process::Command;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, recv, sendto, socket};
 
-use super::in_namespace;
 use super::process::{packet, set_up};
+use super::{in_namespace, sender_to};
 use crate::port::drops::Reason;
 use crate::port::release_number;
 use transport::roce::wire::UDP_PORT;
@@ -56,7 +56,7 @@ pub(super) fn icmp() {
          ip link set one up && ip link set two up && ip neigh add 10.47.91.2 lladdr 02:00:00:00:47:91 dev one");
     let (num, port, _inbox) = set_up(IpAddr::V4(LOCAL)).unwrap();
     let send = |to: Ipv4Addr| {
-        let mut sender = port.sender(num, IpAddr::V4(LOCAL), SocketAddr::new(to.into(), 0), 0, 0);
+        let mut sender = sender_to(&port, num, IpAddr::V4(LOCAL), to.into(), 0);
         for number in 0..3 {
             assert!(sender.push(&packet(num, num, number, 1024)));
             sender.flush();

@@ -19,9 +19,13 @@ mod steering;
 mod threads;
 mod users;
 
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::{Port, Sender};
 use crate::namespace;
+use transport::route::Route;
 
 /// The world of the process.
 const WORLD: &str = "SOFTVERBS_TEST_WORLD";
@@ -73,6 +77,13 @@ fn world() {
         "link-local" => link_local::link_local(),
         other => panic!("{other}"),
     }
+}
+
+/// A sender for queue pair `num`.
+fn sender_to(port: &Arc<Port>, num: u32, local: IpAddr, peer: IpAddr, traffic_class: u8) -> Sender {
+    let mut sender = port.sender(num);
+    assert!(sender.aim(&Route { local, peer, scope: 0, traffic_class, hop_limit: 0 }));
+    sender
 }
 
 fn wait_until(mut condition: impl FnMut() -> bool) {

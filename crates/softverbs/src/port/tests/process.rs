@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use super::WORLD;
+use super::{WORLD, sender_to};
 use crate::port::drops::Reason;
 use crate::port::order::Query;
 use crate::port::socket::Family;
@@ -117,7 +117,7 @@ pub(super) fn set_up(address: IpAddr) -> Result<(u32, Arc<Port>, Arc<Inbox>), Er
     let port = Port::get()?;
     let inbox = Arc::new(Inbox { num, ..Inbox::default() });
     let weak: Weak<dyn Endpoint> = Arc::downgrade(&(inbox.clone() as Arc<dyn Endpoint>));
-    port.attach(num, address, address, weak);
+    port.attach(num, Some((address, address)), weak);
     Ok((num, port, inbox))
 }
 
@@ -148,7 +148,7 @@ fn member() {
         match command.as_str() {
             "send" => {
                 for to in &numbers[1..] {
-                    let mut sender = port.sender(num, address, SocketAddr::new(address, 0), 0, 64);
+                    let mut sender = sender_to(&port, num, address, address, 0);
                     for _ in 0..numbers[0] {
                         sent += 1;
                         while !sender.push(&packet(*to, num, sent, 1024)) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Which thread receives: the engine or the program.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::member::{exchange, nothing_is_left, start};
 use super::process::{packet, set_up};
-use super::{in_namespace, in_namespace_with, wait_until};
+use super::{in_namespace, in_namespace_with, sender_to, wait_until};
 use crate::lock;
 use crate::policy::trust::TICK;
 use crate::port::socket::Family;
@@ -44,7 +44,7 @@ fn a_program_that_stops_polling_gets_its_packets_from_the_engine() {
 pub(super) fn stops() {
     let address = IpAddr::from(Ipv4Addr::LOCALHOST);
     let (num, port, inbox) = set_up(address).unwrap();
-    let mut sender = port.sender(num, address, SocketAddr::new(address, 0), 0, 0);
+    let mut sender = sender_to(&port, num, address, address, 0);
     let mut sent = 0;
     let mut send = || {
         sent += 1;

@@ -16,24 +16,23 @@
 //! ```
 
 mod ending;
-mod packet;
+mod operation;
 mod requester;
 mod responder;
 mod terms;
 #[cfg(test)]
 mod tests;
 
-use crate::access::Access;
 use crate::host::Host;
 use crate::limits::{MAX_READS, MAX_WAITING_PACKETS};
 use crate::policy::mode::Mode;
 use crate::roce::link::{Dropped, PacketLink};
+use crate::roce::packet::PacketBuf;
 use crate::roce::wire::{Opcode, Operation, Packet, is_same_partition};
 use crate::sq::Progress;
 use crate::step::{Awaits, Budget, Quota, Stepped, reason};
 use crate::units::{Errno, Micros};
 use ending::{End, Failed};
-use packet::PacketBuf;
 use requester::{Requester, Sent};
 use responder::{Replied, Responder};
 
@@ -371,27 +370,3 @@ crate::step::connection!(Rc, PacketLink, {
         self.state == State::Open && self.requester.sq.has_unsignaled()
     }
 });
-
-/// Places payload in the ranges, or nothing if one of them does not permit it.
-fn place(
-    host: &mut impl Host,
-    parts: impl Iterator<Item = Access> + Clone,
-    payload: &[u8],
-) -> Result<(), NotPlaced> {
-    let parts = parts.filter(|part| part.len > 0);
-    if parts.clone().any(|part| host.check(part).is_err()) {
-        return Err(NotPlaced);
-    }
-    let mut from = 0;
-    for part in parts {
-        if host.place(part, from).is_err() {
-            break;
-        }
-        from += part.len;
-    }
-    let settled = host.settle(payload);
-    if from == payload.len() && settled.is_ok() { Ok(()) } else { Err(NotPlaced) }
-}
-
-/// The memory for payload does not permit it, or is gone.
-struct NotPlaced;

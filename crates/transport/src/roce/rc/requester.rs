@@ -15,15 +15,17 @@ mod retry;
 use std::collections::VecDeque;
 
 use super::ending::{End, Failed};
-use super::packet::{PacketBuf, operation_of};
+use super::operation::operation_of;
 use super::terms::{ReceiveTerms, SendTerms};
-use crate::access::{Access, Bind, Unreachable};
+use crate::access::Bind;
 use crate::host::Host;
 use crate::policy::Policy;
 use crate::policy::acknowledge::Acknowledging;
 use crate::policy::congestion::Window;
 use crate::policy::mode::Mode;
 use crate::roce::link::PacketLink;
+use crate::roce::packet::PacketBuf;
+use crate::roce::payload;
 use crate::roce::wire::{AtomicEth, Bth, Extension, Feth, Opcode, Operation, Psn, Reth, Selectivity};
 use crate::sq::{Progress, SendQueue};
 use crate::step::Quota;
@@ -326,26 +328,9 @@ impl Requester {
             ..Bth::new(Opcode::Rc(operation), self.dest_qp, self.psn(self.cursor))
         };
         buf.begin(bth, &extension, len);
-        match &wr.local {
-            Local::Inline(bytes) => buf.payload(len).copy_from_slice(&bytes[offset..][..len]),
-            Local::LongInline(bytes) => buf.payload(len).copy_from_slice(&bytes[offset..][..len]),
-            _ => fetch(host, wr.local.parts(offset as u32, len, 0), buf.payload(len))?,
-        }
+        payload::fetch(host, &wr.local, offset, buf.payload(len))?;
         Ok(ack_req)
     }
-}
-
-/// Copies the payload out of registered memory; the status of a request that may not read it.
-fn fetch(host: &mut impl Host, parts: impl Iterator<Item = Access>, mut into: &mut [u8]) -> Result<(), u32> {
-    // A message without payload needs no memory, and may name none.
-    for part in parts.filter(|part| part.len > 0) {
-        let (here, rest) = into.split_at_mut(part.len);
-        host.fetch(part, here).map_err(|why| match why {
-            Unreachable::Denied(_) | Unreachable::Fault => status::LOC_PROT_ERR,
-        })?;
-        into = rest;
-    }
-    Ok(())
 }
 
 /// Carries out a request that sends nothing; `None` if it is another one.

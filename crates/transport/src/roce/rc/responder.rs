@@ -14,7 +14,6 @@ pub(super) use replies::Replied;
 use std::collections::VecDeque;
 
 use super::ending::{Cause, End, Refusal};
-use super::packet::PacketBuf;
 use super::terms::ReceiveTerms;
 use crate::access::{Access, REMOTE_READ};
 use crate::host::Host;
@@ -23,6 +22,7 @@ use crate::policy::Policy;
 use crate::policy::acknowledge::Acknowledging;
 use crate::policy::mode::Mode;
 use crate::roce::link::{Dropped, PacketLink};
+use crate::roce::packet::PacketBuf;
 use crate::roce::wire::{AtomicEth, Extension, Nak, Operation, Packet, Psn, Reth, Syndrome};
 use crate::rq::RecvQueue;
 use crate::step::Quota;

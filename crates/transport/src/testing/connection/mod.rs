@@ -210,6 +210,7 @@ impl<T: Table> Run<T> {
             len,
             remote_addr: 0x9000,
             rkey: 0x99,
+            to: None,
         };
         self.next_id += 1;
         self.world.queues.sends.push_back(wr);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Address handles: destinations of datagrams.
 
+use rdma_sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_3 as UdWr;
 use rdma_sys::{ibv_ah, ibv_ah_attr, ibv_grh, ibv_pd, ibv_wc, ibv_wc_flags};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr::addr_of;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::modify::{Network, Refusal, addresses};
@@ -13,12 +15,27 @@ use crate::ffi::context::next_number;
 use crate::ffi::object::Object;
 use crate::ffi::verbs::pd::PdObject;
 use crate::ffi::verbs::{PORT, interfaces};
-use crate::link::Route;
 use crate::sys::Errno;
-use transport::roce::wire::gid;
+use transport::roce::wire::{MULTICAST_QP, gid};
+use transport::route::Route;
+use transport::wr::Destination;
 
 /// An address handle and the route of its datagrams.
-pub(super) type AhObject = Object<ibv_ah, Route>;
+type AhObject = Object<ibv_ah, Arc<Route>>;
+
+/// The destination of a datagram. EINVAL: it has no address handle.
+///
+/// # Safety
+///
+/// The address handle must be NULL, or come from [`create`] and not have been destroyed.
+pub(crate) unsafe fn destination(ud: UdWr) -> Result<Destination, Errno> {
+    if ud.ah.is_null() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: it is not NULL, so it comes from `create` and has not been destroyed.
+    let route = unsafe { AhObject::own(ud.ah) }.clone();
+    Ok(Destination { route, qp: ud.remote_qpn & MULTICAST_QP, qkey: ud.remote_qkey })
+}
 
 /// The default hop limit of Linux, used if the program specifies none.
 const HOP_LIMIT: u8 = 64;
@@ -50,7 +67,7 @@ pub(super) unsafe fn create(
         PdObject::own(pd).users.fetch_add(1, Ordering::AcqRel);
         addr_of!((*pd).context).read()
     };
-    Ok(AhObject::create(ibv_ah { context, pd, handle: next_number() }, route))
+    Ok(AhObject::create(ibv_ah { context, pd, handle: next_number() }, Arc::new(route)))
 }
 
 /// Destroys an address handle.

@@ -8,6 +8,7 @@ use super::modify::{Connection, Modified, blank};
 use super::transitions::*;
 use super::{Host, with_table};
 use crate::ffi::verbs::PORT as PORT_NUM;
+use crate::qp::Kind;
 use crate::sys::Errno;
 use transport::roce::cm::Terms;
 use transport::roce::wire::gid;

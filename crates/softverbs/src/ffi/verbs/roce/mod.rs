@@ -30,25 +30,26 @@ use super::qp_object::QpOwn;
 use super::transport::{Gid, GidType, OnTerms, Transport};
 use crate::cm::path::{self, Path};
 use crate::guid::guid;
-use crate::link::Route;
 use crate::lock;
 use crate::process::PerProcess;
 use crate::qp::by_hand::Change;
-use crate::qp::{Qp, State};
+use crate::qp::{Kind, Qp, State};
 use crate::sys::Errno;
 use crate::{config, port};
 use ::transport::access::{FLUSH_GLOBAL, FLUSH_PERSISTENT, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use ::transport::roce::rc::{ReceiveTerms, SendTerms};
-use ::transport::roce::wire::PathMtu;
+use ::transport::roce::ud;
+use ::transport::roce::wire::{PathMtu, Psn};
+use ::transport::route::Route;
+pub(crate) use ah::destination;
 pub(crate) use by_terms::{receive as receive_of_cm, send as send_of_cm};
 use gid_table::GidTable;
 pub(crate) use modify::Modified;
 use modify::{Connection, Network};
-use transitions::Kind;
 
 /// The advice for a program that creates a queue pair of an unsupported type.
-const REMEDY: &str = "as a RoCE device soft0 offers reliable connections (IBV_QPT_RC) that the program connects with ibv_modify_qp; \
-                      use the program's option for RC, for example -c RC of perftest";
+const REMEDY: &str = "as a RoCE device soft0 offers reliable connections (IBV_QPT_RC), which the program connects with ibv_modify_qp, and datagrams \
+                      (IBV_QPT_UD); use the program's option for one of them, for example -c RC of perftest";
 /// The access that rdma_cm grants to the peer of a queue pair: as the kernel does on a device with these
 /// operations.
 const CM_ACCESS: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSH_GLOBAL | FLUSH_PERSISTENT;
@@ -99,6 +100,10 @@ impl Transport for Roce {
         true
     }
 
+    fn has_type(&self, kind: Kind) -> bool {
+        matches!(kind, Kind::Rc | Kind::Ud)
+    }
+
     fn has_ib_ports(&self) -> bool {
         true
     }
@@ -132,7 +137,7 @@ impl Transport for Roce {
     /// warning names the cause. EOPNOTSUPP: automatic path migration, or an attribute that cannot be changed
     /// in SQD. Otherwise the error of the route lookup.
     fn modify(&self, own: &QpOwn, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
-        let modified = lock(&own.modified).modify(Kind::Rc, attr, mask, &own.connection(), &Host);
+        let modified = lock(&own.modified).modify(own.qp.kind, attr, mask, &own.connection(), &Host);
         modified.map_err(|refusal| {
             log::warn!("ibv_modify_qp of queue pair {}: {refusal}", own.qp.num);
             refusal.errno
@@ -203,6 +208,10 @@ impl Network for Host {
         path::find(local, peer, scope)
     }
 
+    fn port_mtu(&self) -> PathMtu {
+        active_mtu()
+    }
+
     fn check_neighbour(&self, local: IpAddr, peer: IpAddr, scope: u32) -> Result<(), Errno> {
         let is_local = || interfaces::addresses().into_iter().any(|address| address.ip == peer);
         if peer.is_loopback() || is_local() { Ok(()) } else { neighbour::check(local, peer, scope) }
@@ -240,6 +249,18 @@ impl Connection for QpConnection {
 
     fn ready_to_send(&self, terms: SendTerms) -> Result<(), Errno> {
         self.qp()?.ready_to_send(terms)
+    }
+
+    fn ready_for_datagrams(&self, terms: ud::Terms) -> Result<(), Errno> {
+        self.qp()?.ready_for_datagrams(terms)
+    }
+
+    fn send_datagrams(&self, psn: Psn) -> Result<(), Errno> {
+        self.qp()?.send_datagrams(psn)
+    }
+
+    fn resume(&self) -> Result<(), Errno> {
+        self.qp()?.resume()
     }
 
     fn drain(&self, on: bool, notify: bool) -> Result<(), Errno> {

@@ -13,13 +13,14 @@ use crate::cm::path::Path;
 use crate::ffi::verbs::mr::{ACCESS_KNOWN, ACCESS_OPTIONAL};
 use crate::ffi::verbs::qp_state::state_of;
 use crate::ffi::verbs::{PKEY, PORT as PORT_NUM};
-use crate::link::Route;
-use crate::qp::State;
 use crate::qp::by_hand::Change;
+use crate::qp::{Kind, State};
 use crate::sys::Errno;
 use transport::limits::MAX_READS;
 use transport::roce::rc::{ReceiveTerms, SendTerms};
+use transport::roce::ud;
 use transport::roce::wire::{PathMtu, Psn};
+use transport::route::Route;
 
 /// The operations of a connection that transitions need.
 pub(super) trait Connection {
@@ -29,6 +30,12 @@ pub(super) trait Connection {
     fn ready_to_receive(&self, route: Route, terms: ReceiveTerms) -> Result<(), Errno>;
     /// RTR to RTS.
     fn ready_to_send(&self, terms: SendTerms) -> Result<(), Errno>;
+    /// INIT to RTR of a queue pair of type UD.
+    fn ready_for_datagrams(&self, terms: ud::Terms) -> Result<(), Errno>;
+    /// RTR to RTS of a queue pair of type UD.
+    fn send_datagrams(&self, psn: Psn) -> Result<(), Errno>;
+    /// SQE to RTS.
+    fn resume(&self) -> Result<(), Errno>;
     /// RTS to SQD and back. `notify`: raise an event when the send queue is drained.
     fn drain(&self, on: bool, notify: bool) -> Result<(), Errno>;
     /// Changes attributes in RTR, RTS or SQD.
@@ -47,6 +54,8 @@ pub(super) trait Network {
     fn source(&self, index: usize) -> Option<(IpAddr, u32)>;
     /// The path from an address of the host to a peer.
     fn path(&self, local: IpAddr, peer: IpAddr, scope: u32) -> Result<Path, Errno>;
+    /// The path MTU of the port.
+    fn port_mtu(&self) -> PathMtu;
     /// Checks that the next hop of the path answers. ETIMEDOUT: it does not.
     fn check_neighbour(&self, local: IpAddr, peer: IpAddr, scope: u32) -> Result<(), Errno>;
 }
@@ -130,17 +139,29 @@ impl Modified {
             (State::Reset | State::Init, State::Reset) => connection.set_init(false),
             (_, State::Reset) => connection.reset().map_err(failed("the queue pair cannot be reset"))?,
             (_, State::Init) => connection.set_init(true),
+            (State::Init, State::Rtr) if kind == Kind::Ud => {
+                let terms = ud::Terms { mtu: network.port_mtu(), qkey: next.qkey };
+                connection.ready_for_datagrams(terms).map_err(failed("no packets can be received"))?;
+            }
             (State::Init, State::Rtr) => {
                 let (route, terms) = receive_terms(&next, network)?;
                 connection.ready_to_receive(route, terms).map_err(failed("no packets can be received"))?;
             }
             (State::Rtr, State::Rts) => {
                 self.change(&next, connection)?;
-                connection.ready_to_send(send_terms(&next)).map_err(failed("no packets can be sent"))?;
+                let sends = match kind {
+                    Kind::Ud => connection.send_datagrams(Psn::new(next.sq_psn)),
+                    Kind::Rc | Kind::Uc => connection.ready_to_send(send_terms(&next)),
+                };
+                sends.map_err(failed("no packets can be sent"))?;
             }
             (State::Sqd, State::Rts) => {
                 self.change(&next, connection)?;
                 connection.drain(false, false).map_err(failed("the send queue cannot be resumed"))?;
+            }
+            (State::Sqe, State::Rts) => {
+                self.change(&next, connection)?;
+                connection.resume().map_err(failed("the send queue cannot be resumed"))?;
             }
             (State::Rts, State::Sqd) => {
                 let notify = mask & EN_SQD_ASYNC_NOTIFY != 0 && attr.en_sqd_async_notify != 0;
@@ -165,6 +186,7 @@ impl Modified {
         let change = Change {
             access: (next.qp_access_flags != before.qp_access_flags).then_some(next.qp_access_flags),
             rnr_timer: (next.min_rnr_timer != before.min_rnr_timer).then_some(next.min_rnr_timer),
+            qkey: (next.qkey != before.qkey).then_some(next.qkey),
         };
         if change == Change::default() {
             return Ok(());

@@ -7,18 +7,8 @@ use std::fmt;
 
 use rdma_sys::ibv_qp_attr_mask as Mask;
 
-use crate::qp::State;
+use crate::qp::{Kind, State};
 use State::*;
-
-/// A type of queue pairs; each has its own transitions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Rc,
-    #[allow(dead_code, reason = "until queue pairs of this type can be created")]
-    Uc,
-    #[allow(dead_code, reason = "until queue pairs of this type can be created")]
-    Ud,
-}
 
 pub(super) const STATE: u32 = Mask::IBV_QP_STATE.0;
 pub(super) const CUR_STATE: u32 = Mask::IBV_QP_CUR_STATE.0;

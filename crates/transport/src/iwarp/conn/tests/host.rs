@@ -223,6 +223,7 @@ pub(super) fn wr(wr_id: u64, op: Op, len: u32) -> SendWr {
         len,
         remote_addr: 0x5000,
         rkey: 0x900,
+        to: None,
     }
 }
 

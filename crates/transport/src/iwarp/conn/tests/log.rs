@@ -22,6 +22,7 @@ fn request(op: Op) -> SendWr {
         len: 64,
         remote_addr: 0x7000,
         rkey: 0x300,
+        to: None,
     }
 }
 

@@ -7,7 +7,7 @@ use super::{End, Failed, Requester};
 use crate::access::LOCAL_WRITE;
 use crate::host::Host;
 use crate::roce::link::{Dropped, PacketLink};
-use crate::roce::rc::place;
+use crate::roce::payload::place_all;
 use crate::roce::wire::{Aeth, Extension, Nak, Operation, Packet, Psn, Syndrome, rnr_delay_us};
 use crate::sq::Progress;
 use crate::wr::{Op, WORD, status};
@@ -139,7 +139,7 @@ impl Requester {
             return Err(self.fail_oldest(status::BAD_RESP_ERR));
         }
         let parts = entry.wr.local.parts(offset as u32, payload.len(), LOCAL_WRITE);
-        if place(host, parts, payload).is_err() {
+        if place_all(host, parts, payload).is_err() {
             return Err(self.fail_oldest(status::LOC_PROT_ERR));
         }
         self.answered(sequence);
@@ -156,7 +156,7 @@ impl Requester {
             return Ok(());
         };
         let parts = entry.wr.local.parts(0, WORD, LOCAL_WRITE);
-        if place(host, parts, &original.to_ne_bytes()).is_err() {
+        if place_all(host, parts, &original.to_ne_bytes()).is_err() {
             return Err(self.fail_oldest(status::LOC_PROT_ERR));
         }
         self.answered(sequence);

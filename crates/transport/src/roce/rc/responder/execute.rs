@@ -6,8 +6,8 @@ use super::{Message, Responder, Stop, access_of, packets_of};
 use crate::access::{Access, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::host::{Durable, Host};
 use crate::limits::MAX_MESSAGE;
+use crate::roce::payload::place_all;
 use crate::roce::rc::ending::Cause;
-use crate::roce::rc::place;
 use crate::roce::rc::terms::ReceiveTerms;
 use crate::roce::wire::{AtomicEth, Extension, Operation, Packet, Psn, Reth};
 use crate::rq::Current;
@@ -91,7 +91,7 @@ impl Responder {
         let failure = if len > (wr.capacity() - *filled) as usize {
             Some((status::LOC_LEN_ERR, Cause::TooLong))
         } else {
-            let placed = place(host, wr.parts(*filled, len), packet.payload);
+            let placed = place_all(host, wr.parts(*filled, len), packet.payload);
             placed.is_err().then_some((status::LOC_PROT_ERR, Cause::Receive))
         };
         if let Some((status, cause)) = failure {
@@ -176,7 +176,7 @@ impl Responder {
         }
         if len > 0 {
             let access = Access { stag: rkey, addr: va, len, rights: REMOTE_WRITE };
-            place(host, std::iter::once(access), packet.payload).map_err(|_| Cause::Unmapped)?;
+            place_all(host, std::iter::once(access), packet.payload).map_err(|_| Cause::Unmapped)?;
         }
         self.message =
             Message::Write { va: va.wrapping_add(len as u64), rkey, left: left - len as u32, total };

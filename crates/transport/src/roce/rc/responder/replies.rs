@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use crate::access::Access;
 use crate::limits::SPARE_REPLIES;
 use crate::roce::link::PacketLink;
-use crate::roce::rc::packet::PacketBuf;
+use crate::roce::packet::PacketBuf;
 use crate::roce::rc::terms::ReceiveTerms;
 use crate::roce::wire::{Aeth, Bth, Extension, Nak, Opcode, Operation, Psn, Syndrome};
 use crate::step::Quota;

@@ -49,6 +49,7 @@ pub(super) fn wr(id: u64, op: Op, local: u64, len: u32, remote: u64) -> SendWr {
         len,
         remote_addr: BASE + remote,
         rkey: STAG,
+        to: None,
     }
 }
 

@@ -52,11 +52,20 @@ impl Connection for Recorded {
     fn ready_to_send(&self, terms: SendTerms) -> Result<(), Errno> {
         self.moves(State::Rts, format!("send {terms:?}"))
     }
+    fn ready_for_datagrams(&self, terms: ud::Terms) -> Result<(), Errno> {
+        self.moves(State::Rtr, format!("receive {terms:x?}"))
+    }
+    fn send_datagrams(&self, psn: Psn) -> Result<(), Errno> {
+        self.moves(State::Rts, format!("send {psn:?}"))
+    }
+    fn resume(&self) -> Result<(), Errno> {
+        self.moves(State::Rts, "resume".to_owned())
+    }
     fn drain(&self, on: bool, notify: bool) -> Result<(), Errno> {
         self.moves(if on { State::Sqd } else { State::Rts }, format!("drain {on} {notify}"))
     }
     fn change(&self, change: Change) -> Result<(), Errno> {
-        self.note(format!("change {:?} {:?}", change.access, change.rnr_timer))
+        self.note(format!("change {:?} {:?} {:?}", change.access, change.rnr_timer, change.qkey))
     }
     fn reset(&self) -> Result<(), Errno> {
         self.moves(State::Reset, "reset".to_owned())
@@ -83,6 +92,9 @@ impl Network for Lab {
             (false, false) => Ok(Path { mtu: 1500, hop_limit: 63 }),
             _ => Err(libc::ENETUNREACH),
         }
+    }
+    fn port_mtu(&self) -> PathMtu {
+        PathMtu::Mtu1024
     }
     fn check_neighbour(&self, _local: IpAddr, peer: IpAddr, _scope: u32) -> Result<(), Errno> {
         let is_absent = peer == IpAddr::from([10, 0, 0, 99]);
@@ -116,6 +128,8 @@ fn to(state: State) -> ibv_qp_attr {
 
 #[derive(Default)]
 struct Qp {
+    /// By default RC.
+    kind: Option<Kind>,
     connection: Recorded,
     modified: Option<Modified>,
 }
@@ -123,7 +137,7 @@ struct Qp {
 impl Qp {
     fn modify(&mut self, attr: &ibv_qp_attr, mask: u32) -> Result<String, Refusal> {
         let modified = self.modified.get_or_insert_with(Modified::new);
-        let result = modified.modify(Kind::Rc, attr, mask, &self.connection, &Lab);
+        let result = modified.modify(self.kind.unwrap_or(Kind::Rc), attr, mask, &self.connection, &Lab);
         let calls = self.connection.taken();
         result.map(|()| calls)
     }
@@ -310,7 +324,7 @@ fn attributes_change_within_a_state() {
     let mut attr = to(State::Rts);
     assert_eq!(qp.modify(&attr, STATE | ACCESS_FLAGS | MIN_RNR_TIMER).unwrap(), "", "as they are");
     attr.qp_access_flags = 1;
-    assert_eq!(qp.modify(&attr, ACCESS_FLAGS).unwrap(), "change Some(1) None", "without IBV_QP_STATE");
+    assert_eq!(qp.modify(&attr, ACCESS_FLAGS).unwrap(), "change Some(1) None None", "without IBV_QP_STATE");
     attr.cur_qp_state = number_of(State::Sqd);
     let why = qp.modify(&attr, STATE | CUR_STATE).unwrap_err().why;
     assert_eq!(why, "RTS to RTS: cur_qp_state is 4");
@@ -319,7 +333,7 @@ fn attributes_change_within_a_state() {
     let mut qp = Qp::at(State::Sqd);
     let mut attr = to(State::Sqd);
     attr.min_rnr_timer = 1;
-    assert_eq!(qp.modify(&attr, STATE | MIN_RNR_TIMER | TIMEOUT).unwrap(), "change None Some(1)");
+    assert_eq!(qp.modify(&attr, STATE | MIN_RNR_TIMER | TIMEOUT).unwrap(), "change None Some(1) None");
     attr.timeout = 20;
     assert_eq!(qp.modify(&attr, STATE | TIMEOUT).unwrap_err().errno, libc::EOPNOTSUPP);
 }
@@ -333,4 +347,20 @@ fn path_migration_is_not_supported() {
     assert_eq!(qp.modify(&attr, RTS | PATH_MIG_STATE).unwrap_err().errno, libc::EOPNOTSUPP);
     attr.path_mig_state = ibv_mig_state::IBV_MIG_MIGRATED;
     assert!(qp.modify(&attr, RTS | PATH_MIG_STATE).is_ok());
+}
+
+#[test]
+fn datagrams_need_a_q_key_and_no_peer() {
+    let mut qp = Qp { kind: Some(Kind::Ud), ..Qp::default() };
+    let mut attr = to(State::Init);
+    attr.qkey = 0x1234;
+    assert_eq!(qp.modify(&attr, STATE | PKEY_INDEX | PORT | QKEY).unwrap(), "init true");
+    let received = qp.modify(&to(State::Rtr), STATE).unwrap();
+    assert_eq!(received, "receive Terms { mtu: Mtu1024, qkey: 1234 }");
+    assert_eq!(qp.modify(&to(State::Rts), STATE | SQ_PSN).unwrap(), "send Psn(000007)");
+    attr.qkey = 0x5678;
+    assert_eq!(qp.modify(&attr, QKEY).unwrap(), "change None None Some(22136)");
+    assert!(qp.connection.state.replace(State::Sqe) == State::Rts);
+    assert_eq!(qp.modify(&to(State::Rts), STATE).unwrap(), "resume");
+    assert_eq!(qp.modified.unwrap().attributes().qkey, 0x5678);
 }
