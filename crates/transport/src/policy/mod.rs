@@ -12,6 +12,7 @@ pub(crate) mod acknowledge;
 pub mod backoff;
 pub(crate) mod congestion;
 pub mod mode;
+pub(crate) mod probe;
 #[cfg(any(test, feature = "testing"))]
 pub mod trial;
 
@@ -41,6 +42,8 @@ pub enum Cost {
     RoundTripForPackets(u32),
     /// So many packets have to wait for one acknowledgement.
     AcknowledgedPackets(u32),
+    /// The oldest packets are sent again so many times.
+    Probes(u32),
 }
 
 #[cfg(test)]
@@ -48,12 +51,14 @@ mod tests {
     use super::acknowledge::Acknowledging;
     use super::backoff::Backoff;
     use super::congestion::Window;
+    use super::probe::Probe;
     use super::trial::check;
 
     #[test]
     fn no_heuristic_costs_more_than_it_states() {
         check::<Acknowledging>();
         check::<Backoff>();
+        check::<Probe>();
         check::<Window>();
     }
 }

@@ -28,7 +28,8 @@ impl Cost {
         match (self, worst) {
             (Self::Delay(this), Self::Delay(most)) => this <= most,
             (Self::Spins(this), Self::Spins(most))
-            | (Self::AcknowledgedPackets(this), Self::AcknowledgedPackets(most)) => this <= most,
+            | (Self::AcknowledgedPackets(this), Self::AcknowledgedPackets(most))
+            | (Self::Probes(this), Self::Probes(most)) => this <= most,
             (Self::CallInPolls(this), Self::CallInPolls(fewest))
             | (Self::RoundTripForPackets(this), Self::RoundTripForPackets(fewest)) => this >= fewest,
             _ => false,
@@ -50,6 +51,7 @@ mod tests {
         assert!(Cost::CallInPolls(9).is_within(Cost::CallInPolls(8)), "fewer calls");
         assert!(!Cost::CallInPolls(7).is_within(Cost::CallInPolls(8)));
         assert!(!Cost::RoundTripForPackets(1).is_within(Cost::RoundTripForPackets(2)));
+        assert!(!Cost::Probes(9).is_within(Cost::Probes(8)));
         assert!(!Cost::AcknowledgedPackets(17).is_within(Cost::AcknowledgedPackets(16)));
         assert!(!delay(1).is_within(Cost::Spins(1)), "of another kind");
     }

@@ -116,7 +116,7 @@ impl Requester {
             max_reads: 1,
             window: Window::new(mode),
             acknowledging: Acknowledging::of_requester(mode),
-            retry: Retry::default(),
+            retry: Retry::new(mode),
             failing: None,
             blocked: false,
             is_open: false,
@@ -131,7 +131,7 @@ impl Requester {
         self.piece = ((READ_PIECE / mtu) as u64).min(READ_PIECE_PACKETS);
         self.max_reads = terms.reads();
         self.window.open(mtu);
-        self.retry = Retry::new(terms);
+        self.retry.open(terms);
         self.is_open = true;
     }
 
@@ -208,8 +208,8 @@ impl Requester {
             if self.sent == self.acked {
                 self.retry.started();
             }
-            self.retry.arm(host);
             self.cursor += packets;
+            self.retry.arm(host, self.cursor, self.cursor > self.sent);
             self.sent = self.sent.max(self.cursor);
             self.reads_open += usize::from(message.is_answered);
         };

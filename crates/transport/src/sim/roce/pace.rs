@@ -2,11 +2,14 @@
 //! The pace of one side: which PSNs it may send, how often, and when it may send them again.
 //!
 //! A side sends requests again for one of these causes only: a response showed a gap, once for each gap; it
-//! waited for the time of an RNR NAK; or nothing was acknowledged for a local ACK timeout.
+//! waited for the time of an RNR NAK; nothing was acknowledged for a local ACK timeout; or nothing was
+//! acknowledged for the shortest wait of [`probe`](crate::policy::probe), not too often before the next
+//! acknowledgement.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use crate::policy::probe;
 use crate::roce::wire::{Extension, Opcode, Operation, Packet, Psn, Syndrome, rnr_delay_us};
 use crate::units::Micros;
 
@@ -51,6 +54,11 @@ pub(super) struct Pace {
     /// When the timer may have started last: the oldest outstanding packet was sent or sent again, a packet
     /// was acknowledged, or the link took packets again.
     quiet_since: Micros,
+    /// When something was acknowledged or sent again last, whether [`probe::SHORTEST_US`] has passed between
+    /// that and the last acknowledgement, and how often requests were sent again since without another cause.
+    probed_at: Micros,
+    may_probe: bool,
+    probes: u32,
     /// The link has refused a request.
     is_blocked: bool,
     /// When a packet was last sent or received.
@@ -133,11 +141,16 @@ impl Pace {
 
     /// The first packet that is sent again: there is a cause.
     fn repeats(&mut self, me: usize, packet: &Packet<'_>, now: Micros) {
-        if !self.has_gap && !self.has_expired && !self.is_expired(now) {
-            let waited = now - self.quiet_since;
-            panic!("side {me} sends {packet:?} again without a cause, after {waited} us");
+        let waited = now - self.probed_at;
+        let is_lost = self.may_probe || waited >= probe::SHORTEST_US;
+        if !self.has_gap && self.timeout_us.is_some() && is_lost && self.probes < probe::MOST {
+            self.probes += 1;
+        } else {
+            let is_caused = self.has_gap || self.has_expired || self.is_expired(now);
+            assert!(is_caused, "side {me} sends {packet:?} again without a cause, after {waited} us");
+            self.quiet_since = now;
         }
-        self.quiet_since = now;
+        (self.probed_at, self.may_probe) = (now, false);
     }
 
     /// The transport timer may have expired.
@@ -193,6 +206,8 @@ impl Pace {
     fn advance(&mut self, end: u64, now: Micros) {
         self.acked = end;
         self.has_expired |= self.is_expired(now);
+        self.may_probe |= now - self.probed_at >= probe::SHORTEST_US;
+        (self.probed_at, self.probes) = (now, 0);
         (self.quiet_since, self.rnr_row, self.is_recovering) = (now, 0, false);
         if let Some(first) = self.answered.front_mut() {
             first.start = first.start.max(end);
@@ -230,10 +245,11 @@ impl Pace {
         }
     }
 
-    /// How many packets may have been sent again because of so many faults. A packet that overtakes others
+    /// How many packets may have been sent again because of so many faults. Each may delay an acknowledgement,
+    /// so that requests are taken for lost. A packet that overtakes others
     /// shows a gap twice: when it arrives, and where it is missing then. The ACK of a repeated request covers
     /// later reads, whose responses are behind it: that shows a gap once for each of them.
     pub(super) fn may_repeat(&self, faults: u64) -> u64 {
-        ((2 + self.most_answered) * faults + self.rnr) * self.most
+        ((2 + u64::from(probe::MOST) + self.most_answered) * faults + self.rnr) * self.most
     }
 }

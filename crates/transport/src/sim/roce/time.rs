@@ -3,6 +3,7 @@
 
 use super::pace::Pace;
 use super::world::Sim;
+use crate::policy::probe::MOST;
 use crate::roce::wire::rnr_delay_us;
 use crate::sim::world::say;
 use crate::step::reason;
@@ -76,7 +77,7 @@ impl Sim {
             let again = pace.again - before.again;
             // What the faults before phase 2 have left on its way, then a peer that is over.
             let rnr = pace.rnr - before.rnr;
-            let outstanding = (rnr + 2 * rounds) * pace.most;
+            let outstanding = (rnr + 2 * rounds + u64::from(MOST)) * pace.most;
             assert!(again <= outstanding, "side {me} sends {again} packets again without a fault");
         }
         let took = self.now - began;

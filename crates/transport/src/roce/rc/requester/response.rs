@@ -24,14 +24,16 @@ impl Requester {
             host.dropped_packet(Dropped::Psn);
             return Ok(());
         };
-        match packet.extension {
+        let taken = match packet.extension {
             Extension::Aeth(aeth) if operation == Operation::Acknowledge => {
                 self.acknowledged(host, sequence, aeth)
             }
             Extension::Aeth(_) | Extension::None => self.data(host, sequence, operation, packet.payload),
             Extension::AtomicAck(_, original) => self.atomic_result(host, sequence, original),
             _ => Ok(()),
-        }
+        };
+        self.retry.measure(host, self.acked);
+        taken
     }
 
     /// The request packet that a response is about; `None` if it was acknowledged, or never sent.
@@ -183,9 +185,13 @@ impl Requester {
     }
 
     fn go_back(&mut self) {
+        self.rewind();
+        self.retry.goes_back();
+    }
+
+    fn rewind(&mut self) {
         self.cursor = self.acked;
         self.reads_open = 0;
-        self.retry.goes_back();
     }
 
     /// Checks the timers.
@@ -194,10 +200,12 @@ impl Requester {
             return Ok(());
         }
         let (now, is_outstanding) = (host.now(), self.sent > self.acked);
-        if self.retry.expire(now, is_outstanding, self.blocked) == Expired::Transport {
-            self.send_again()?;
-            self.window.timed_out();
+        match self.retry.expire(now, is_outstanding, self.blocked) {
+            Expired::Nothing | Expired::Rnr => return Ok(()),
+            Expired::Probe => self.rewind(),
+            Expired::Transport => self.send_again()?,
         }
+        self.window.timed_out();
         Ok(())
     }
 

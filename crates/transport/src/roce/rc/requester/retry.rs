@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! When requests are sent again, and how often.
 //!
-//! The transport timer is not restarted for each acknowledgement: when it expires after progress, it starts
-//! again. So it fires between one and two local ACK timeouts after the last progress; the specification
-//! permits four (IBTA 9.7.6.1.3), and the clock is read only when the timer starts.
+//! The timer is not restarted for each acknowledgement. It is looked at from time to time, and when something
+//! was acknowledged since the last look, it starts again, so it fires between one and two local ACK timeouts
+//! after the last progress; the specification permits four (IBTA 9.7.6.1.3). At a look without progress
+//! before the timeout, the oldest packets are sent again if [`Probe`] takes them for lost. That uses no
+//! retry. The clock is read once for each look, and for each measured round trip.
 //!
-//! It does not count while the link is full, since the last packets of a message request its acknowledgement,
-//! and a retransmission starts it when its first packet leaves.
+//! The timer does not count while the link is full, since the last packets of a message request its
+//! acknowledgement, and a retransmission starts it when its first packet leaves.
 
 use crate::host::Host;
+use crate::policy::Policy;
+use crate::policy::mode::Mode;
+use crate::policy::probe::Probe;
 use crate::roce::rc::terms::{RNR_UNLIMITED, SendTerms};
 use crate::units::Micros;
 
@@ -19,21 +24,30 @@ pub(super) enum Expired {
     Nothing,
     /// The wait after an RNR NAK.
     Rnr,
+    /// Requests without progress are taken for lost, before the transport timer expires.
+    Probe,
     /// The transport timer.
     Transport,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Retry {
     timeout_us: Option<Micros>,
     retries: u8,
     rnr_retries: u8,
     retries_left: u8,
     rnr_retries_left: u8,
-    /// When the transport timer expires.
+    /// When the timer is looked at.
     deadline: Option<Micros>,
-    /// A packet was acknowledged, or the first one was sent, since the transport timer started.
+    /// When the transport timer expires, if nothing has progressed at the look.
+    expires: Micros,
+    /// A packet was acknowledged, or the first one was sent, since the last look.
     has_progressed: bool,
+    probe: Probe,
+    /// The round trip that is being measured: the end of a request that was sent once, and when.
+    measuring: Option<(u64, Micros)>,
+    /// The next request that is sent for the first time is measured.
+    measures: bool,
     /// Until when nothing is sent because of an RNR NAK.
     waits_until: Option<Micros>,
     /// Requests were sent again because of a gap or an RNR NAK, and none was acknowledged since: what still
@@ -44,15 +58,29 @@ pub(super) struct Retry {
 }
 
 impl Retry {
-    pub(super) fn new(terms: &SendTerms) -> Self {
+    pub(super) fn new(mode: Mode) -> Self {
         Self {
-            timeout_us: terms.timeout_us(),
-            retries: terms.retries,
-            rnr_retries: terms.rnr_retries,
-            retries_left: terms.retries,
-            rnr_retries_left: terms.rnr_retries,
-            ..Self::default()
+            timeout_us: None,
+            retries: 0,
+            rnr_retries: 0,
+            retries_left: 0,
+            rnr_retries_left: 0,
+            deadline: None,
+            expires: 0,
+            has_progressed: false,
+            probe: Probe::new(mode),
+            measuring: None,
+            measures: true,
+            waits_until: None,
+            is_recovering: false,
+            is_pending: false,
         }
+    }
+
+    pub(super) fn open(&mut self, terms: &SendTerms) {
+        self.timeout_us = terms.timeout_us();
+        (self.retries, self.rnr_retries) = (terms.retries, terms.rnr_retries);
+        (self.retries_left, self.rnr_retries_left) = (terms.retries, terms.rnr_retries);
     }
 
     /// The first request after a pause is sent, or the link takes packets again.
@@ -67,20 +95,52 @@ impl Retry {
         (self.retries_left, self.rnr_retries_left) = (self.retries, self.rnr_retries);
     }
 
+    /// Everything before `end` is acknowledged: measures the round trip.
+    pub(super) fn measure(&mut self, host: &mut impl Host, end: u64) {
+        if let Some((_, begin)) = self.measuring.filter(|(measured, _)| *measured <= end) {
+            self.measuring = None;
+            self.probe.measured(host.now() - begin);
+        }
+    }
+
     /// Requests must be sent again.
     pub(super) fn goes_back(&mut self) {
         self.is_pending = true;
+        self.measure_again();
     }
 
-    /// A request was sent: starts the transport timer if it does not run, and again for a retransmission.
-    pub(super) fn arm(&mut self, host: &mut impl Host) {
+    /// An acknowledgement may be that of either transmission: measures the next request.
+    fn measure_again(&mut self) {
+        (self.measuring, self.measures) = (None, true);
+    }
+
+    /// A request with this end was sent, `is_new`: for the first time. Starts the transport timer if it does
+    /// not run, and again for a retransmission.
+    pub(super) fn arm(&mut self, host: &mut impl Host, end: u64, is_new: bool) {
+        let Some(timeout) = self.timeout_us else { return };
         let is_resent = std::mem::take(&mut self.is_pending);
         if is_resent {
             self.has_progressed = false;
         }
-        if let (true, Some(timeout)) = (is_resent || self.deadline.is_none(), self.timeout_us) {
-            self.deadline = Some(host.now() + timeout);
+        let starts = is_resent || self.deadline.is_none();
+        let measures = is_new && std::mem::take(&mut self.measures);
+        if !starts && !measures {
+            return;
         }
+        let now = host.now();
+        if starts {
+            self.expires = now + timeout;
+            self.look_after(now);
+        }
+        if measures {
+            self.measuring = Some((end, now));
+        }
+    }
+
+    /// The next look: that of a probe whose acknowledgement could arrive before the timer expires, or then.
+    fn look_after(&mut self, now: Micros) {
+        let wait = self.probe.wait_us().filter(|wait| now.saturating_add(2 * wait) <= self.expires);
+        self.deadline = Some(wait.map_or(self.expires, |wait| now + wait));
     }
 
     pub(super) fn is_waiting(&self) -> bool {
@@ -103,13 +163,30 @@ impl Retry {
         }
         match (self.deadline, self.timeout_us) {
             (Some(deadline), Some(timeout)) if now >= deadline => {
+                self.measures |= self.measuring.is_none();
                 if !is_outstanding {
                     self.deadline = None;
                     return Expired::Nothing;
                 }
-                self.deadline = Some(now + timeout);
                 let is_waiting = std::mem::take(&mut self.has_progressed) || self.is_pending || is_blocked;
-                if is_waiting { Expired::Nothing } else { Expired::Transport }
+                let has_expired = now >= self.expires;
+                if is_waiting || has_expired {
+                    self.expires = now + timeout;
+                }
+                let expired = match (is_waiting, has_expired) {
+                    (true, _) => Expired::Nothing,
+                    (false, true) => {
+                        self.probe.gives_up();
+                        Expired::Transport
+                    }
+                    (false, false) if self.probe.is_lost() => {
+                        self.measure_again();
+                        Expired::Probe
+                    }
+                    (false, false) => Expired::Nothing,
+                };
+                self.look_after(now);
+                expired
             }
             _ => Expired::Nothing,
         }

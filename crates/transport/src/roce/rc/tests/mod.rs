@@ -5,6 +5,7 @@ mod faults;
 mod flush;
 mod found;
 mod hostile;
+mod loss;
 mod pair;
 mod policies;
 mod refusals;

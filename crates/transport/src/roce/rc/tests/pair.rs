@@ -147,6 +147,14 @@ impl Pair {
         true
     }
 
+    /// Loses everything that a side sends until its connection has ended.
+    pub(super) fn lose_until_the_end(&mut self, me: usize) {
+        while !self.conns[me].is_over() {
+            assert!(self.expire(me), "no timer");
+            self.carry(me, &mut |_, _| Fate::Lost);
+        }
+    }
+
     /// The completions of requests and of receives since the last call, as id and status.
     pub(super) fn done(&mut self, me: usize) -> Vec<(u64, u32)> {
         self.completions(me).into_iter().map(|done| (done.wr_id, done.status)).collect()
