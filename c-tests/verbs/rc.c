@@ -3,6 +3,7 @@
 #include "rc.h"
 
 #include <arpa/inet.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -158,6 +159,14 @@ struct identity {
 	struct place place;
 };
 
+/* The PSN with which a queue pair begins: PSNs wrap after few packets. After RESET they begin elsewhere, so
+ * that late packets of the former connection are duplicates. */
+static uint32_t
+first_psn(const struct rc *rc, int i)
+{
+	return (0xfffff0 + rc->connects * 0x100000 + (uint32_t)i) & 0xffffff;
+}
+
 static void
 connect_datagrams(struct rc *rc, struct ibv_qp *qp, struct ibv_ah_attr *to, uint32_t psn)
 {
@@ -176,9 +185,10 @@ connect_datagrams(struct rc *rc, struct ibv_qp *qp, struct ibv_ah_attr *to, uint
 }
 
 static void
-connect_one(struct rc *rc, int i, uint32_t psn)
+ready_to_receive(struct rc *rc, int i)
 {
 	struct ibv_qp *qp = rc->qps[i];
+	uint32_t psn = first_psn(rc, i);
 	struct rc_terms *terms = &rc->terms;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = (unsigned)terms->access};
 	uint8_t index = gid_index(rc->device);
@@ -202,23 +212,39 @@ connect_one(struct rc *rc, int i, uint32_t psn)
 		.max_dest_rd_atomic = 16, .min_rnr_timer = terms->rnr_timer, .ah_attr = to};
 	DONE(ibv_modify_qp(qp, &attr,
 		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .sq_psn = psn, .timeout = terms->timeout, .retry_cnt = terms->retries,
+}
+
+static void
+ready_to_send(struct rc *rc, struct ibv_qp *qp, uint32_t psn)
+{
+	struct rc_terms *terms = &rc->terms;
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS, .sq_psn = psn, .timeout = terms->timeout, .retry_cnt = terms->retries,
 		.rnr_retry = terms->rnr_retries, .max_rd_atomic = 16};
+
 	DONE(ibv_modify_qp(qp, &attr,
 		IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
 void
+receive_rc(struct rc *rc)
+{
+	for (int i = 0; i < rc->terms.qps; i++)
+		ready_to_receive(rc, i);
+}
+
+void
+send_rc(struct rc *rc)
+{
+	for (int i = 0; i < rc->terms.qps && rc->terms.type != IBV_QPT_UD; i++)
+		ready_to_send(rc, rc->qps[i], first_psn(rc, i));
+	rc->connects++;
+}
+
+void
 connect_rc(struct rc *rc)
 {
-	/*
-	 * PSNs wrap after few packets. After RESET they begin elsewhere, so that late packets of the former
-	 * connection are duplicates.
-	 */
-	uint32_t first = 0xfffff0 + rc->connects++ * 0x100000;
-
-	for (int i = 0; i < rc->terms.qps; i++)
-		connect_one(rc, i, (first + (uint32_t)i) & 0xffffff);
+	receive_rc(rc);
+	send_rc(rc);
 	meet(rc);
 }
 
@@ -354,4 +380,16 @@ expect_nothing(struct ibv_cq *cq)
 	struct ibv_wc wc;
 
 	EXPECT(ibv_poll_cq(cq, 1, &wc) == 0, "%#llx: %s", (unsigned long long)wc.wr_id, ibv_wc_status_str(wc.status));
+}
+
+void
+expect_event(struct rc *rc, enum ibv_event_type type)
+{
+	struct pollfd fd = {.fd = rc->device->async_fd, .events = POLLIN};
+	struct ibv_async_event event;
+
+	EXPECT(poll(&fd, 1, 5000) == 1, "no event");
+	DONE(ibv_get_async_event(rc->device, &event));
+	EXPECT(event.event_type == type && event.element.qp == rc->qps[0], "%s", ibv_event_type_str(event.event_type));
+	ibv_ack_async_event(&event);
 }

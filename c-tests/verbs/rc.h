@@ -62,6 +62,10 @@ uint8_t gid_index(struct ibv_context *device);
 /* Makes the objects; the queue pairs are in RESET. */
 void open_rc(struct rc *rc, struct side *side, struct rc_terms terms);
 
+/* From RESET to RTR on both sides, and from there to RTS. */
+void receive_rc(struct rc *rc);
+void send_rc(struct rc *rc);
+
 /* From RESET to RTS on both sides; both return when both are there. */
 void connect_rc(struct rc *rc);
 
@@ -93,5 +97,8 @@ struct ibv_wc next_of(struct ibv_cq *cq);
 void expect_sent(struct rc *rc, uint64_t wr_id, enum ibv_wc_status status);
 void expect_received(struct rc *rc, uint64_t wr_id, enum ibv_wc_status status);
 void expect_nothing(struct ibv_cq *cq);
+
+/* The next asynchronous event, which is of the first queue pair. */
+void expect_event(struct rc *rc, enum ibv_event_type type);
 
 #endif /* VERBS_RC_H */

@@ -28,19 +28,6 @@ plain_t(struct side *side)
 	hold(side, (struct rc_terms){0});
 }
 
-/* The asynchronous event that this queue pair has. */
-static void
-expect_event(struct rc *rc, enum ibv_event_type type)
-{
-	struct pollfd fd = {.fd = rc->device->async_fd, .events = POLLIN};
-	struct ibv_async_event event;
-
-	EXPECT(poll(&fd, 1, 5000) == 1, "no event");
-	DONE(ibv_get_async_event(rc->device, &event));
-	EXPECT(event.event_type == type && event.element.qp == rc->qps[0], "%s", ibv_event_type_str(event.event_type));
-	ibv_ack_async_event(&event);
-}
-
 /* A receiver that has posted no receive: the sender tries again until there is one. */
 static void
 late_receive_t(struct side *side)

@@ -446,6 +446,12 @@ impl<L: QpLink> host::Host for Host<'_, L> {
     }
 
     fn established(&mut self) {
+        // In RTS the program needs no event.
+        if let (true, State::Rtr, Some(raise)) =
+            (self.qp.is_roce, self.qp.state(), self.qp.on_async_event.get())
+        {
+            raise(AsyncEvent::Established);
+        }
         if let Some(observer) = self.qp.observer() {
             observer.established();
         }

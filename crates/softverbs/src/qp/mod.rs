@@ -75,6 +75,8 @@ pub(crate) enum AsyncEvent {
     AccessRefused,
     /// Another request of the peer was refused (IBV_EVENT_QP_REQ_ERR).
     RequestRefused,
+    /// The first request of the peer has arrived in RTR (IBV_EVENT_COMM_EST).
+    Established,
     /// Every request that was begun before SQD has completed (IBV_EVENT_SQ_DRAINED).
     Drained,
     /// It takes no more receives from its shared receive queue (IBV_EVENT_QP_LAST_WQE_REACHED).

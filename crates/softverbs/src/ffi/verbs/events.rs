@@ -53,8 +53,8 @@ pub(super) fn withdraw(object: usize) {
 
 /// Gets the next event of the device, and waits for one unless the descriptor `async_fd` has O_NONBLOCK.
 /// Possible events: IBV_EVENT_QP_FATAL (the connection of a queue pair failed: neither side has closed it),
-/// on a RoCE device IBV_EVENT_QP_ACCESS_ERR and IBV_EVENT_QP_REQ_ERR (a request of the peer was refused) and
-/// IBV_EVENT_SQ_DRAINED, IBV_EVENT_QP_LAST_WQE_REACHED (a queue pair takes no more receives from its shared
+/// on a RoCE device IBV_EVENT_QP_ACCESS_ERR and IBV_EVENT_QP_REQ_ERR (a request of the peer was refused),
+/// IBV_EVENT_COMM_EST (the first request of the peer has arrived in RTR) and IBV_EVENT_SQ_DRAINED, IBV_EVENT_QP_LAST_WQE_REACHED (a queue pair takes no more receives from its shared
 /// receive queue), IBV_EVENT_SRQ_LIMIT_REACHED, and in adapter mode IBV_EVENT_CQ_ERR (a completion queue was
 /// overrun). Returns 0, or -1 and errno: EAGAIN (O_NONBLOCK and no event), EINTR (a signal handler has run),
 /// EMFILE, ENFILE, ENOMEM.

@@ -197,6 +197,7 @@ pub(crate) unsafe fn create_qp(
             AsyncEvent::Failed => (ibv_event_type::IBV_EVENT_QP_FATAL, handle),
             AsyncEvent::AccessRefused => (ibv_event_type::IBV_EVENT_QP_ACCESS_ERR, handle),
             AsyncEvent::RequestRefused => (ibv_event_type::IBV_EVENT_QP_REQ_ERR, handle),
+            AsyncEvent::Established => (ibv_event_type::IBV_EVENT_COMM_EST, handle),
             AsyncEvent::Drained if !notifies_drained.load(Ordering::Relaxed) => return,
             AsyncEvent::Drained => (ibv_event_type::IBV_EVENT_SQ_DRAINED, handle),
             AsyncEvent::LastReceiveTaken => (ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED, handle),
