@@ -9,7 +9,7 @@ mod common;
 use common::cm_peer::{HERE, PEER, Peer, disconnected, disconnecting, ready, reply, request};
 use common::ids::{address, bind, destroy, new_id, src_port};
 use common::restart::{child, child_alone};
-use common::{accept, connect, listener, next_event, param, take_request};
+use common::{End, accept, connect, listener, next_event, param, take_request};
 use rdma_sys::rdma_cm_event_type::*;
 use rdma_sys::*;
 use softverbs::{rdma as cm, verbs};
@@ -49,6 +49,37 @@ fn a_connection_has_the_events_and_private_data_of_infiniband() {
     for end in [&client, &server] {
         assert_eq!(next_event(end.events).0, RDMA_CM_EVENT_DISCONNECTED);
         assert_eq!(next_event(end.events).0, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+    }
+    client.destroy();
+    server.destroy();
+    destroy(listening);
+}
+
+/// uDAPL creates a queue pair with an identifier, stores it in that of a request, and destroys the first one.
+#[test]
+fn a_queue_pair_outlives_the_identifier_that_it_was_created_with() {
+    if !child("a_queue_pair_outlives_the_identifier_that_it_was_created_with", &[]) {
+        return;
+    }
+    let (listening, events, port) = listener();
+    let client = connect(c"127.0.0.1", port, 4, b"");
+    let (mut server, mut attr) = End::new(4);
+    server.id = take_request(events).0;
+    let first = new_id();
+    bind(first, "127.0.0.1");
+    // SAFETY: the objects live; a program may write the field `qp`.
+    unsafe {
+        assert_eq!(cm::rdma_create_qp_ex(first, &mut attr), 0);
+        (*server.id).qp = (*first).qp;
+        (*first).qp = null_mut();
+        assert_eq!(cm::rdma_destroy_id(first), 0);
+        server.qp = (*server.id).qp;
+        assert_eq!((*server.qp).state, ibv_qp_state::IBV_QPS_INIT);
+        assert_eq!(cm::rdma_accept(server.id, &mut param(b"")), 0);
+        assert_eq!(cm::rdma_migrate_id(server.id, server.events), 0);
+    }
+    for end in [&client, &server] {
+        assert_eq!(next_event(end.events).0, RDMA_CM_EVENT_ESTABLISHED);
     }
     client.destroy();
     server.destroy();

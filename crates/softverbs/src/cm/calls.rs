@@ -227,13 +227,15 @@ impl Id {
             let mut state = self.state();
             (state.phase.destroy(), state.qp.take())
         };
+        let has_begun = phase.has_begun();
         match phase {
             Phase::Listening(listener) => listener.close(),
             Phase::Connecting(Some(attempt)) => attempt.cancel(),
             Phase::Requested(request) => request.reject(&[]),
             _ => {}
         }
-        if let Some(qp) = qp {
+        // Without a connection, the program may give the queue pair to another identifier, as uDAPL does.
+        if let Some(qp) = qp.filter(|_| has_begun) {
             qp.disconnect();
             // As in `disconnect`: the release may send a message.
             qp.finish_step();
