@@ -2,7 +2,14 @@
 /* rc_events.c -- asynchronous events of a RoCE device */
 #include "rc.h"
 
+#include <arpa/inet.h>
+#include <net/if.h>
 #include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 static void
 expect_no_event(struct rc *rc)
@@ -72,6 +79,127 @@ last_receive_i(struct side *side)
 	close_rc(&rc);
 }
 
+/* Why the addresses of a network namespace cannot be changed. */
+static const char *
+no_namespace(void)
+{
+	if (not_soft() != NULL)
+		return not_soft();
+	return system("unshare -rn ip link set lo up >/dev/null 2>&1") == 0 ? NULL : "no network namespace is permitted: unshare -rn";
+}
+
+static void
+nothing(struct side *side)
+{
+	(void)side;
+}
+
+static void
+configure(unsigned long command, struct ifreq *request)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+	EXPECT(fd >= 0 && ioctl(fd, command, request) == 0, "%s", strerror(errno));
+	close(fd);
+}
+
+/* Sets the loopback interface up or down. */
+static void
+set_loopback(bool up)
+{
+	struct ifreq request = {.ifr_name = "lo", .ifr_flags = up ? IFF_UP : 0};
+
+	configure(SIOCSIFFLAGS, &request);
+}
+
+/* Gives the loopback interface a second address, or removes that. */
+static void
+set_second_address(bool present)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x0a2f5c01)};
+	struct ifreq request = {.ifr_name = "lo:1"};
+
+	if (present)
+		memcpy(&request.ifr_addr, &address, sizeof(address));
+	configure(present ? SIOCSIFADDR : SIOCSIFFLAGS, &request);
+}
+
+/* The next event of the port but for those of its GIDs. */
+static enum ibv_event_type
+next_of_port(struct ibv_context *device)
+{
+	struct pollfd fd = {.fd = device->async_fd, .events = POLLIN};
+	struct ibv_async_event event;
+
+	do {
+		EXPECT(poll(&fd, 1, 5000) == 1, "no event");
+		DONE(ibv_get_async_event(device, &event));
+		EXPECT(event.element.port_num == 1, "%s of port %d", ibv_event_type_str(event.event_type), event.element.port_num);
+		ibv_ack_async_event(&event);
+	} while (event.event_type == IBV_EVENT_GID_CHANGE);
+	return event.event_type;
+}
+
+static void
+expect_gid_change(struct ibv_context *device)
+{
+	struct pollfd fd = {.fd = device->async_fd, .events = POLLIN};
+	struct ibv_async_event event;
+
+	EXPECT(poll(&fd, 1, 5000) == 1, "no event");
+	DONE(ibv_get_async_event(device, &event));
+	EXPECT(event.event_type == IBV_EVENT_GID_CHANGE && event.element.port_num == 1, "%s", ibv_event_type_str(event.event_type));
+	ibv_ack_async_event(&event);
+	EXPECT(poll(&fd, 1, 0) == 0, "another event");
+}
+
+/* An address that comes or goes is an event. The device has its GID then, or has not any more. */
+static void
+gid_change_i(struct side *side)
+{
+	struct ibv_gid_entry entries[256];
+	struct ibv_context *device;
+	ssize_t before;
+
+	(void)side;
+	EXPECT(unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0, "%s", strerror(errno));
+	set_loopback(true);
+	device = roce_device();
+	before = ibv_query_gid_table(device, entries, 256, 0);
+	EXPECT(before > 0, "%zd GIDs", before);
+	set_second_address(true);
+	expect_gid_change(device);
+	EXPECT(ibv_query_gid_table(device, entries, 256, 0) == before + 1, "");
+	set_second_address(false);
+	expect_gid_change(device);
+	EXPECT(ibv_query_gid_table(device, entries, 256, 0) == before, "");
+	DONE(ibv_close_device(device));
+}
+
+/* Without an interface that is up the port is down. */
+static void
+port_i(struct side *side)
+{
+	struct ibv_context *device;
+	struct ibv_port_attr port;
+
+	(void)side;
+	EXPECT(unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0, "%s", strerror(errno));
+	set_loopback(true);
+	device = roce_device();
+	DONE(ibv_query_port(device, 1, &port));
+	EXPECT(port.state == IBV_PORT_ACTIVE, "%s", ibv_port_state_str(port.state));
+	set_loopback(false);
+	EXPECT(next_of_port(device) == IBV_EVENT_PORT_ERR, "");
+	DONE(ibv_query_port(device, 1, &port));
+	EXPECT(port.state == IBV_PORT_DOWN, "%s", ibv_port_state_str(port.state));
+	set_loopback(true);
+	EXPECT(next_of_port(device) == IBV_EVENT_PORT_ACTIVE, "");
+	DONE(ibv_query_port(device, 1, &port));
+	EXPECT(port.state == IBV_PORT_ACTIVE, "%s", ibv_port_state_str(port.state));
+	DONE(ibv_close_device(device));
+}
+
 static void
 plain_t(struct side *side)
 {
@@ -85,5 +213,7 @@ plain_t(struct side *side)
 const struct test rc_events[] = {
 	{.name = "roce-established-event", .target = established_t, .initiator = established_i, .missing = not_soft},
 	{.name = "roce-last-wqe-event", .target = plain_t, .initiator = last_receive_i, .missing = not_soft},
+	{.name = "roce-gid-change-event", .target = nothing, .initiator = gid_change_i, .missing = no_namespace},
+	{.name = "roce-port-events", .target = nothing, .initiator = port_i, .missing = no_namespace},
 	{.name = NULL},
 };

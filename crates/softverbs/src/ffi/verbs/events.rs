@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Asynchronous events of queue pairs, shared receive queues and completion queues (ibv_get_async_event(3)).
+//! Asynchronous events of queue pairs, shared receive queues, completion queues and the port
+//! (ibv_get_async_event(3)).
 //!
 //! There is one event queue per process, with the descriptor `async_fd` of the context. It is created when
 //! the program opens the device or first waits for an event. Before that no one can wait for an event, and
@@ -11,11 +12,12 @@ use once_cell::race::OnceBox;
 use rdma_sys::{ibv_async_event, ibv_context, ibv_event_type, ibv_srq};
 use std::ptr::addr_of_mut;
 
+use super::PORT;
 use crate::cancel::Whole;
 use crate::channel::EventQueue;
 use crate::sys::{Errno, set_errno};
 
-/// An event: its type, and the address of the C structure of its object.
+/// An event: its type, and the address of the C structure of its object; 0 is the port.
 pub(super) struct Occurrence {
     kind: ibv_event_type::Type,
     object: usize,
@@ -44,6 +46,12 @@ pub(super) fn raise(kind: ibv_event_type::Type, object: usize) {
     }
 }
 
+/// Queues an event of the port; drops it if no event queue exists.
+pub(super) fn raise_port(kind: ibv_event_type::Type) {
+    // No object has this address.
+    raise(kind, 0);
+}
+
 /// Discards the events of an object that is being destroyed.
 pub(super) fn withdraw(object: usize) {
     if let Some(queue) = QUEUE.get() {
@@ -54,10 +62,12 @@ pub(super) fn withdraw(object: usize) {
 /// Gets the next event of the device, and waits for one unless the descriptor `async_fd` has O_NONBLOCK.
 /// Possible events: IBV_EVENT_QP_FATAL (the connection of a queue pair failed: neither side has closed it),
 /// on a RoCE device IBV_EVENT_QP_ACCESS_ERR and IBV_EVENT_QP_REQ_ERR (a request of the peer was refused),
-/// IBV_EVENT_COMM_EST (the first request of the peer has arrived in RTR) and IBV_EVENT_SQ_DRAINED, IBV_EVENT_QP_LAST_WQE_REACHED (a queue pair takes no more receives from its shared
-/// receive queue), IBV_EVENT_SRQ_LIMIT_REACHED, and in adapter mode IBV_EVENT_CQ_ERR (a completion queue was
-/// overrun). Returns 0, or -1 and errno: EAGAIN (O_NONBLOCK and no event), EINTR (a signal handler has run),
-/// EMFILE, ENFILE, ENOMEM.
+/// IBV_EVENT_COMM_EST (the first request of the peer has arrived in RTR) and IBV_EVENT_SQ_DRAINED,
+/// IBV_EVENT_QP_LAST_WQE_REACHED (a queue pair takes no more receives from its shared receive queue),
+/// IBV_EVENT_SRQ_LIMIT_REACHED, on a RoCE device IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE and
+/// IBV_EVENT_PORT_ERR (addresses and interfaces of the host have changed), and in adapter mode
+/// IBV_EVENT_CQ_ERR (a completion queue was overrun). Returns 0, or -1 and errno: EAGAIN (O_NONBLOCK and no
+/// event), EINTR (a signal handler has run), EMFILE, ENFILE, ENOMEM.
 ///
 /// # Safety
 ///
@@ -71,7 +81,10 @@ pub unsafe fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_asy
             // SAFETY: all-zero is a valid ibv_async_event: it holds only integers and nullable pointers.
             let mut found: ibv_async_event = unsafe { std::mem::zeroed() };
             found.event_type = kind;
-            found.element.srq = object as *mut ibv_srq;
+            match object {
+                0 => found.element.port_num = c_int::from(PORT),
+                object => found.element.srq = object as *mut ibv_srq,
+            }
             // SAFETY: ibv_get_async_event(3) requires that `event` is valid for writes.
             unsafe { event.write(found) };
             0

@@ -45,6 +45,9 @@ impl Transport for Iwarp {
         attr.active_mtu = ibv_mtu::IBV_MTU_4096;
     }
 
+    /// Its port has no events.
+    fn opened(&self) {}
+
     fn gid_type(&self) -> GidType {
         // IBV_GID_TYPE_IB, used for every transport but RoCE.
         GidType { verbs: 0, sysfs: 0 }

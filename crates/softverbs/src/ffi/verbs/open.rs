@@ -8,7 +8,7 @@ use libc::c_int;
 use rdma_sys::{ibv_context, ibv_device};
 use std::ptr::null_mut;
 
-use super::{events, null_with};
+use super::{events, null_with, transport};
 use crate::ffi::context::{owns, owns_device};
 use crate::ffi::soft0;
 use crate::sys::set_errno;
@@ -28,7 +28,10 @@ pub unsafe fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     let context = soft0::context();
     // SAFETY: `soft0::context` returns the context of the software device.
     match unsafe { events::open(context) } {
-        Ok(_) => context,
+        Ok(_) => {
+            transport().opened();
+            context
+        }
         Err(e) => null_with(e),
     }
 }

@@ -42,6 +42,8 @@ pub(crate) trait Transport: Sync {
     fn complete_device(&self, attr: &mut ibv_device_attr);
     /// Completes the attributes of its port.
     fn complete_port(&self, attr: &mut ibv_port_attr);
+    /// The program has called ibv_open_device(3), and may wait for asynchronous events.
+    fn opened(&self);
 
     /// The type of each GID.
     fn gid_type(&self) -> GidType;

@@ -6,11 +6,13 @@
 //! modify        ibv_modify_qp: attributes, and the calls of the connection
 //! neighbour     MAC addresses
 //! gid_table     the GID table
+//! changes       asynchronous events of the port
 //! ah            address handles
 //! ```
 
 mod ah;
 mod by_terms;
+mod changes;
 mod gid_table;
 mod modify;
 mod neighbour;
@@ -20,7 +22,7 @@ use libc::c_int;
 use rdma_sys::{
     ib_uverbs_query_port_flags, ibv_ah, ibv_ah_attr, ibv_device_attr, ibv_grh, ibv_mtu, ibv_node_type, ibv_pd,
 };
-use rdma_sys::{ibv_port_attr, ibv_port_cap_flags, ibv_qp_attr, ibv_transport_type, ibv_wc};
+use rdma_sys::{ibv_port_attr, ibv_port_cap_flags, ibv_port_state, ibv_qp_attr, ibv_transport_type, ibv_wc};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -57,6 +59,9 @@ const CM_ACCESS: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSH_GLOBAL
 /// processor before it acknowledges.
 const ACK_DELAY: u8 = 15;
 
+/// The physical state of a port that is down.
+const PHYS_DISABLED: u8 = 3;
+
 pub(super) struct Roce;
 
 impl Transport for Roce {
@@ -74,10 +79,20 @@ impl Transport for Roce {
     }
 
     fn complete_port(&self, attr: &mut ibv_port_attr) {
+        if !changes::is_active(&interfaces::addresses()) {
+            (attr.state, attr.phys_state) = (ibv_port_state::IBV_PORT_DOWN, PHYS_DISABLED);
+        }
         attr.active_mtu = ibv_mtu::Type::from(active_mtu().code());
         attr.port_cap_flags |= ibv_port_cap_flags::IBV_PORT_IP_BASED_GIDS.0;
         // All routes are global.
         attr.flags |= ib_uverbs_query_port_flags::IB_UVERBS_QPF_GRH_REQUIRED.0 as u8;
+    }
+
+    fn opened(&self) {
+        if let Err(e) = changes::watch() {
+            let e = std::io::Error::from_raw_os_error(e);
+            log::warn!("soft0 raises no events when addresses change: {e}");
+        }
     }
 
     fn gid_type(&self) -> GidType {
