@@ -80,8 +80,17 @@ pub struct Completion {
     pub qp_num: u32,
     /// The sender requested a solicited event.
     pub solicited: bool,
-    /// The queue pair that sent it, if it is a datagram. The receive then begins with an IP header.
-    pub source_qp: Option<NonZeroU32>,
+    /// The sender, if it is a datagram. The receive then begins with an IP header.
+    pub sender: Option<Sender>,
+}
+
+/// The sender of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sender {
+    /// The number of its queue pair.
+    pub qp: u32,
+    /// The IP header is one of IPv4.
+    pub is_ipv4: bool,
 }
 
 /// The operation of a send work request.

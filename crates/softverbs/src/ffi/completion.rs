@@ -6,7 +6,6 @@
 
 use libc::c_uint;
 use rdma_sys::{ibv_wc, ibv_wc_flags};
-use std::num::NonZeroU32;
 use std::ptr::addr_of_mut;
 
 use transport::wr::{Completion, Extra};
@@ -28,7 +27,7 @@ pub(super) fn imm_of(c: &Completion) -> u32 {
 
 /// The `wc_flags` of a work completion.
 pub(super) fn wc_flags_of(c: &Completion) -> c_uint {
-    let header = if c.source_qp.is_some() { WC_GRH } else { 0 };
+    let header = if c.sender.is_some() { WC_GRH } else { 0 };
     header
         | match c.extra {
             Extra::Nothing => 0,
@@ -39,7 +38,15 @@ pub(super) fn wc_flags_of(c: &Completion) -> c_uint {
 
 /// The `src_qp` of a work completion: 0 if it is not that of a datagram.
 pub(super) fn src_qp_of(c: &Completion) -> u32 {
-    c.source_qp.map_or(0, NonZeroU32::get)
+    c.sender.map_or(0, |sender| sender.qp)
+}
+
+/// The `sl` of a work completion. RoCE has no service levels: for a datagram it is the type of the packet, as
+/// mlx5 has it. UCX 1.13 takes the length of the IP header from that.
+pub(super) fn sl_of(c: &Completion) -> u8 {
+    const IPV6: u8 = 1;
+    const IPV4: u8 = 2;
+    c.sender.map_or(0, |sender| if sender.is_ipv4 { IPV4 } else { IPV6 })
 }
 
 /// Stores a completion in a work completion of the program; all fields are written.
@@ -63,7 +70,7 @@ pub(super) unsafe fn write_wc(wc: *mut ibv_wc, c: &Completion) {
         addr_of_mut!((*wc).wc_flags).write(wc_flags_of(c));
         addr_of_mut!((*wc).pkey_index).write(0);
         addr_of_mut!((*wc).slid).write(0);
-        addr_of_mut!((*wc).sl).write(0);
+        addr_of_mut!((*wc).sl).write(sl_of(c));
         addr_of_mut!((*wc).dlid_path_bits).write(0);
     }
 }

@@ -16,7 +16,7 @@ use std::ptr::{addr_of_mut, null_mut};
 
 use super::cq::{CqObject, CqOwn, create};
 use super::null_with;
-use crate::ffi::completion::{imm_of, src_qp_of, wc_flags_of};
+use crate::ffi::completion::{imm_of, sl_of, src_qp_of, wc_flags_of};
 use crate::ffi::unsupported;
 use transport::wr::Completion;
 
@@ -176,6 +176,6 @@ readers! {
     read_src_qp -> u32, |completion| src_qp_of(completion);
     read_wc_flags -> u32, |completion| wc_flags_of(completion);
     read_slid -> u32, |_completion| 0;
-    read_sl -> u8, |_completion| 0;
+    read_sl -> u8, |completion| sl_of(completion);
     read_dlid_path_bits -> u8, |_completion| 0;
 }

@@ -12,7 +12,6 @@
 mod tests;
 
 use std::fmt;
-use std::num::NonZeroU32;
 
 use crate::host::{Ended, Ending, Host};
 use crate::roce::link::{Dropped, IP_HEADER_LEN, PacketLink};
@@ -25,7 +24,7 @@ use crate::rq::{Current, RecvQueue};
 use crate::sq::{Progress, SendQueue};
 use crate::step::{Awaits, Budget, Quota, Stepped, reason};
 use crate::units::{Errno, Micros};
-use crate::wr::{Completion, Destination, Extra, OWN_QKEY, Op, opcode, status};
+use crate::wr::{Completion, Destination, Extra, OWN_QKEY, Op, Sender, opcode, status};
 
 /// What a queue pair is given in the transition to RTR.
 #[derive(Clone, Copy, Debug)]
@@ -315,14 +314,13 @@ impl Ud {
 
     /// Fills a receive with a datagram behind its IP header.
     fn take(&mut self, host: &mut impl PacketLink, bytes: &[u8]) -> Result<(), NotTaken> {
-        let (_, datagram) = bytes.split_at_checked(IP_HEADER_LEN).ok_or(Dropped::Malformed)?;
+        let (header, datagram) = bytes.split_at_checked(IP_HEADER_LEN).ok_or(Dropped::Malformed)?;
         let Packet { bth, extension, payload } = Packet::parse(datagram).map_err(|_| Dropped::Malformed)?;
         let (Deth { qkey, source_qp }, extra) = match extension {
             Extension::Deth(deth) => (deth, Extra::Nothing),
             Extension::DethImm(deth, imm) => (deth, Extra::Imm(imm)),
             _ => return Err(Dropped::Malformed.into()),
         };
-        let source_qp = NonZeroU32::new(source_qp).ok_or(Dropped::Malformed)?;
         if !is_same_partition(bth.pkey, DEFAULT_PKEY) {
             return Err(Dropped::Pkey.into());
         }
@@ -360,7 +358,7 @@ impl Ud {
             byte_len,
             extra,
             solicited: bth.solicited,
-            source_qp: Some(source_qp),
+            sender: Some(Sender { qp: source_qp, is_ipv4: header[0] >> 4 != 6 }),
             ..Completion::default()
         };
         self.rq.complete(host, completion);

@@ -118,7 +118,7 @@ fn a_datagram_fills_a_receive_behind_its_header() {
         extra: Extra::Imm([1, 2, 3, 4]),
         qp_num: NUMBERS[1],
         solicited: true,
-        source_qp: NonZeroU32::new(NUMBERS[0]),
+        sender: Some(Sender { qp: NUMBERS[0], is_ipv4: true }),
         ..Completion::default()
     };
     assert_eq!(pair.completions(1), [expected]);
@@ -191,22 +191,19 @@ fn malformed_packets_are_dropped() {
         packet[at] = value;
         packet
     };
-    // A packet of RC, another partition, no source queue pair.
-    let mut no_source = sent.clone();
-    no_source[IP_HEADER_LEN + 17..][..3].fill(0);
+    // A packet of RC, another partition.
     let packets = [
         sent[..10].to_vec(),
         sent[..IP_HEADER_LEN + 15].to_vec(),
         change(IP_HEADER_LEN, 4),
         change(IP_HEADER_LEN + 2, 0),
-        no_source,
     ];
     for packet in packets {
         pair.hosts[1].link.arrived.push_back(packet);
         pair.step(1, reason::READABLE);
     }
     let malformed = Dropped::Malformed;
-    assert_eq!(pair.dropped(), [malformed, malformed, malformed, Dropped::Pkey, malformed]);
+    assert_eq!(pair.dropped(), [malformed, malformed, malformed, Dropped::Pkey]);
     assert_eq!(pair.statuses(1), []);
 }
 

@@ -112,7 +112,6 @@ pub(super) fn sender(
     };
     // SAFETY: all-zero is a valid ibv_ah_attr.
     let mut attr: ibv_ah_attr = unsafe { std::mem::zeroed() };
-    attr.sl = wc.sl;
     attr.src_path_bits = wc.dlid_path_bits;
     attr.port_num = PORT;
     attr.is_global = 1;
