@@ -410,7 +410,7 @@ errors_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* Many small ones from a list of requests, some of which are not signalled, to a queue pair of the same process. */
+/* Many small ones from a list of requests, few of them signalled, to a queue pair of the same process. */
 #define MANY 100
 
 static void
