@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* mpi.c -- ranks of MPI: a sum, and a ring of messages whose bytes are verified. Rank 0 prints "mpi works". */
+/*
+ * mpi.c -- ranks of MPI: a sum, and a ring of messages whose bytes are verified. Rank 0 prints "mpi works".
+ */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
