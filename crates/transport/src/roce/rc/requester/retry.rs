@@ -44,6 +44,8 @@ pub(super) struct Retry {
     /// A packet was acknowledged, or the first one was sent, since the last look.
     has_progressed: bool,
     probe: Probe,
+    /// A probe goes back, and nothing was sent since: the next look waits from when it is.
+    is_probing: bool,
     /// The round trip that is being measured: the end of a request that was sent once, and when.
     measuring: Option<(u64, Micros)>,
     /// The next request that is sent for the first time is measured.
@@ -69,6 +71,7 @@ impl Retry {
             expires: 0,
             has_progressed: false,
             probe: Probe::new(mode),
+            is_probing: false,
             measuring: None,
             measures: true,
             waits_until: None,
@@ -122,14 +125,17 @@ impl Retry {
         if is_resent {
             self.has_progressed = false;
         }
+        let is_probe = std::mem::take(&mut self.is_probing);
         let starts = is_resent || self.deadline.is_none();
         let measures = is_new && std::mem::take(&mut self.measures);
-        if !starts && !measures {
+        if !starts && !is_probe && !measures {
             return;
         }
         let now = host.now();
         if starts {
             self.expires = now + timeout;
+        }
+        if starts || is_probe {
             self.look_after(now);
         }
         if measures {
@@ -181,6 +187,7 @@ impl Retry {
                     }
                     (false, false) if self.probe.is_lost() => {
                         self.measure_again();
+                        self.is_probing = true;
                         Expired::Probe
                     }
                     (false, false) => Expired::Nothing,
