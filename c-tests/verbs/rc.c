@@ -159,8 +159,10 @@ struct identity {
 	struct place place;
 };
 
-/* The PSN with which a queue pair begins: PSNs wrap after few packets. After RESET they begin elsewhere, so
- * that late packets of the former connection are duplicates. */
+/*
+ * The PSN with which a queue pair begins: PSNs wrap after few packets. After RESET they begin elsewhere, so
+ * that late packets of the former connection are duplicates.
+ */
 static uint32_t
 first_psn(const struct rc *rc, int i)
 {
