@@ -2,6 +2,7 @@
 //! An endpoint sends to itself.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -11,11 +12,25 @@ use crate::lock;
 use crate::port::drops::Reason;
 use crate::port::socket::Family;
 use crate::port::{Endpoint, Port, PortCounter, allocate_number, release_number};
+use crate::sys;
 use transport::roce::wire::{ICRC_LEN, UDP_PORT};
 
 #[test]
 fn endpoints_are_called_when_the_socket_takes_packets() {
     in_namespace("writable");
+}
+
+#[test]
+fn the_receive_buffer_is_large_whatever_rmem_max_is() {
+    in_namespace("buffer");
+}
+
+/// With CAP_NET_ADMIN, which a process has in a network namespace of its own.
+pub(super) fn buffer() {
+    let port = Port::get().unwrap();
+    let socket = port.sockets.get(Family::V4).unwrap();
+    let len: i32 = sys::get_option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF).unwrap();
+    assert_eq!(len, 16 << 20, "the kernel doubles it, for its own data");
 }
 
 pub(super) fn writable() {

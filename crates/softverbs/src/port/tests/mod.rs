@@ -69,6 +69,7 @@ fn world() {
         "executes" => users::executes(),
         "forked" => group::forked(),
         "writable" => endpoint::writable(),
+        "buffer" => endpoint::buffer(),
         "icmp" => icmp::icmp(),
         "polling" => threads::polling(),
         "stops" => threads::stops(),
