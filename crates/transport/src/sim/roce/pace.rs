@@ -245,10 +245,10 @@ impl Pace {
         }
     }
 
-    /// How many packets may have been sent again because of so many faults. Each may delay an acknowledgement,
-    /// so that requests are taken for lost. A packet that overtakes others
-    /// shows a gap twice: when it arrives, and where it is missing then. The ACK of a repeated request covers
-    /// later reads, whose responses are behind it: that shows a gap once for each of them.
+    /// How many packets may have been sent again because of so many faults. Each may delay an
+    /// acknowledgement, so that requests are taken for lost. A packet that overtakes others shows a gap
+    /// twice: when it arrives, and where it is missing then. The ACK of a repeated request covers later
+    /// reads, whose responses are behind it: that shows a gap once for each of them.
     pub(super) fn may_repeat(&self, faults: u64) -> u64 {
         ((2 + u64::from(probe::MOST) + self.most_answered) * faults + self.rnr) * self.most
     }
