@@ -136,6 +136,12 @@ impl<H: Held> Phase<H> {
         *self = Self::Ended;
     }
 
+    /// The reply that accepts a request for datagrams has been sent: there is no connection, and no event
+    /// follows.
+    pub fn answered(&mut self) {
+        *self = Self::Ended;
+    }
+
     /// rdma_reject(3). Returns the request. EINVAL: there is none.
     pub fn reject(&mut self) -> Result<H::Request, Errno> {
         self.answer()

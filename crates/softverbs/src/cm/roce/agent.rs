@@ -233,7 +233,7 @@ impl Agent {
         let Some(id) = id else { return };
         let new = |kind: Kind, status| Event::new(0, kind, status);
         match event {
-            cm::Event::Request(_) => {}
+            cm::Event::Request(_) | cm::Event::SidrRequest(_) | cm::Event::SidrReply(_) => {}
             cm::Event::Response(response) => self.respond(exchange, &id, &response),
             cm::Event::Established => id.raise(new(RDMA_CM_EVENT_ESTABLISHED, 0)),
             cm::Event::Rejected { reason, private_data } => {

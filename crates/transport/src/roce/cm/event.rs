@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The outputs of connection management: messages to send, and events to report.
 
-use super::terms::{CommId, ListenerId, REJECT_DATA_LEN, REPLY_DATA_LEN, REQUEST_DATA_LEN, Route};
-use crate::roce::wire::cm::{Mad, Reason, ServiceId};
+use super::terms::{
+    CommId, ListenerId, REJECT_DATA_LEN, REPLY_DATA_LEN, REQUEST_DATA_LEN, Route, SIDR_REPLY_DATA_LEN,
+    SIDR_REQUEST_DATA_LEN,
+};
+use crate::roce::wire::cm::{Mad, Reason, ServiceId, SidrStatus};
 
 /// The next action of the driver.
 #[allow(clippy::large_enum_variant, reason = "nearly all are messages, and each is taken at once")]
@@ -17,7 +20,7 @@ pub enum Output {
     },
     /// Report an event of an exchange.
     Event {
-        /// The exchange; of a [`Event::Request`], the new one.
+        /// The exchange; of a [`Event::Request`] or [`Event::SidrRequest`], the new one.
         id: CommId,
         /// The event.
         event: Event,
@@ -31,6 +34,9 @@ pub enum Output {
 /// `Established`, `Rejected`, `Unreachable` and `ConnectError`; before it is accepted, it may report
 /// `Rejected`. An established exchange reports one `Disconnected`, and then `TimeWaitExit`. An exchange that
 /// the program has destroyed reports nothing.
+///
+/// Of a resolution of a service id, the active side reports one of `SidrReply` and `Unreachable`, and the
+/// passive side `SidrRequest` only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// `RDMA_CM_EVENT_CONNECT_REQUEST`: the exchange waits for an answer of the program.
@@ -54,6 +60,40 @@ pub enum Event {
     Disconnected,
     /// `RDMA_CM_EVENT_TIMEWAIT_EXIT`: the exchange has ended, and its queue pair number may be used again.
     TimeWaitExit,
+    /// `RDMA_CM_EVENT_CONNECT_REQUEST` for datagrams: the resolution waits for an answer of the program.
+    SidrRequest(Box<SidrRequest>),
+    /// `RDMA_CM_EVENT_ESTABLISHED` for datagrams, or `RDMA_CM_EVENT_UNREACHABLE` with the status.
+    SidrReply(Box<SidrReply>),
+}
+
+/// A request for the queue pair of a datagram service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SidrRequest {
+    /// The listener.
+    pub listener: ListenerId,
+    /// The addresses.
+    pub route: Route,
+    /// The service.
+    pub service: ServiceId,
+    /// The port of the peer.
+    pub source_port: u16,
+    /// The private data of the program, zero-filled.
+    pub private_data: [u8; SIDR_REQUEST_DATA_LEN],
+}
+
+/// The answer to such a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SidrReply {
+    /// The addresses.
+    pub route: Route,
+    /// Whether queue pair and Q_Key are valid.
+    pub status: SidrStatus,
+    /// The queue pair of the service.
+    pub qpn: u32,
+    /// Its Q_Key.
+    pub qkey: u32,
+    /// The private data of the program, zero-filled.
+    pub private_data: [u8; SIDR_REPLY_DATA_LEN],
 }
 
 /// A request for a connection.

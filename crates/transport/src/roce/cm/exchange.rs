@@ -16,6 +16,8 @@
 mod messages;
 mod received;
 
+pub(super) use messages::{padded, valid_qpn};
+
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
@@ -255,7 +257,7 @@ impl Exchange {
         if !matches!(self.state, State::ReqReceived | State::RepReceived) || self.is_destroyed {
             return Err(libc::EINVAL);
         }
-        self.refuse(reason, messages::padded(private_data)?, now, out);
+        self.refuse(reason, padded(private_data)?, now, out);
         Ok(())
     }
 
@@ -269,7 +271,7 @@ impl Exchange {
         match self.state {
             _ if self.is_destroyed => Err(libc::EINVAL),
             State::Established => {
-                let dreq = messages::disconnection(self, messages::padded(private_data)?);
+                let dreq = messages::disconnection(self, padded(private_data)?);
                 self.state = State::DreqSent(Due::Disconnected);
                 self.send_repeatedly(dreq, now, out);
                 Ok(())

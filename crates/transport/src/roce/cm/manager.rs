@@ -7,20 +7,25 @@
 //! repeats too late ends, and one with guessed ids has no effect.
 //!
 //! A communication id is in use while its exchange exists, and while the program has it: from
-//! [`Manager::connect`] or [`Event::Request`] to [`Manager::destroy`].
+//! [`Manager::connect`] or [`Event::Request`] to [`Manager::destroy`]. The request ids of SIDR are of the
+//! same numbers (`manager/sidr.rs`).
 //!
 //! Plain value: a driver has it in a mutex. After each call it takes [`Manager::poll`] until there is none,
 //! and sets its timer to [`Manager::deadline`].
+
+mod sidr;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::event::{ConnParam, Event, Output, Request};
 use super::exchange::{Exchange, Outputs, QueuePair, State};
 use super::listeners::Listeners;
+use super::resolution::Resolution;
 use super::terms::{Accept, Bound, CommId, Connect, ListenerId, REQUEST_DATA_LEN, Route, Settings, Terms};
 use crate::limits::CM_MAX_ENDED;
 use crate::roce::wire::cm::{
-    Answered, CMA_HEADER_LEN, CmaHeader, Drep, Dreq, Mad, Message, Reason, Rej, Rep, Req, Transport,
+    Answered, CMA_HEADER_LEN, CmaHeader, Drep, Dreq, Mad, Message, Reason, Rej, Rep, Req, SidrStatus,
+    Transport,
 };
 use crate::roce::wire::{GSI_QP, MULTICAST_QP, PathMtu, gid};
 use crate::units::{Errno, Micros};
@@ -39,11 +44,9 @@ fn is_reserved(qpn: u32) -> bool {
 pub enum Received {
     /// It was processed or dropped.
     Taken,
-    /// A REQ for a service and an address on which no listener listens. Pass it to the process that does, or
-    /// answer it with [`refusal`].
+    /// A REQ or SIDR_REQ for a service and an address on which no listener listens. Pass it to the process
+    /// that does, or answer it with [`refusal`].
     NoListener,
-    /// SIDR_REQ or SIDR_REP, which are not for connections.
-    Other,
 }
 
 /// A peer with the GUID of this side: a process of this host, or this one.
@@ -71,13 +74,16 @@ pub struct Manager {
     random: Box<dyn FnMut() -> u32 + Send>,
     listeners: Listeners,
     exchanges: BTreeMap<CommId, Exchange>,
+    resolutions: BTreeMap<CommId, Resolution>,
     /// Communication ids that the program has, in identifiers and events.
     held: BTreeSet<CommId>,
     /// The passive exchanges, by their REQ.
     requests: BTreeMap<Origin, CommId>,
+    /// The passive resolutions, by their SIDR_REQ.
+    sidr_requests: BTreeMap<sidr::Origin, CommId>,
     queue_pairs: BTreeMap<QueuePair, CommId>,
     deadlines: BTreeSet<(Micros, CommId)>,
-    /// Exchanges that only answer messages, or wait for a DREP on their own, oldest first.
+    /// Exchanges and resolutions that only answer messages, or wait for a DREP on their own, oldest first.
     ended: VecDeque<CommId>,
     outputs: Outputs,
 }
@@ -90,8 +96,10 @@ impl Manager {
             random: Box::new(random),
             listeners: Listeners::new(settings.limits),
             exchanges: BTreeMap::new(),
+            resolutions: BTreeMap::new(),
             held: BTreeSet::new(),
             requests: BTreeMap::new(),
+            sidr_requests: BTreeMap::new(),
             queue_pairs: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             ended: VecDeque::new(),
@@ -113,7 +121,7 @@ impl Manager {
     /// Removes a listener, and rejects its pending requests, which the program still has to destroy.
     pub fn stop_listening(&mut self, listener: ListenerId, now: Micros) {
         for id in self.listeners.remove(listener) {
-            self.update(id, |exchange, out| exchange.destroy(now, out));
+            self.end(id, now);
         }
     }
 
@@ -191,7 +199,7 @@ impl Manager {
     pub fn destroy(&mut self, id: CommId, now: Micros) {
         if self.held.remove(&id) {
             self.listeners.remove_pending(id);
-            self.update(id, |exchange, out| exchange.destroy(now, out));
+            self.end(id, now);
         }
     }
 
@@ -200,6 +208,11 @@ impl Manager {
         for id in self.held.clone() {
             self.destroy(id, now);
         }
+    }
+
+    fn end(&mut self, id: CommId, now: Micros) {
+        self.update(id, |exchange, out| exchange.destroy(now, out));
+        self.update_resolution(id, |resolution, out| resolution.destroy(now, out));
     }
 
     /// The attributes of the queue pair: after [`Event::Response`], or after [`Manager::accept`].
@@ -226,6 +239,7 @@ impl Manager {
     pub fn expire(&mut self, now: Micros) {
         while let Some((_, id)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
             self.update(id, |exchange, out| exchange.expire(now, out));
+            self.update_resolution(id, |resolution, out| resolution.expire(now, out));
         }
     }
 
@@ -254,7 +268,8 @@ impl Manager {
                     exchange.disconnected(drep.local_comm_id, now, out);
                 });
             }
-            Message::SidrReq(_) | Message::SidrRep(_) => return Received::Other,
+            Message::SidrReq(req) => return self.sidr_requested(req, mad.transaction, route),
+            Message::SidrRep(rep) => self.sidr_replied(rep, mad.transaction, route),
         }
         Received::Taken
     }
@@ -315,6 +330,9 @@ impl Manager {
     ) -> Result<(CmaHeader, PathMtu, [u8; REQUEST_DATA_LEN]), Reason> {
         if req.transport != Transport::Rc {
             return Err(Reason::INVALID_TRANSPORT);
+        }
+        if req.service_id.is_for_datagrams() {
+            return Err(Reason::CONSUMER);
         }
         let mtu = PathMtu::from_code(req.path_mtu).ok_or(Reason::INVALID_MTU)?;
         // The connection is between the addresses of the packet, as its ICRC is.
@@ -384,8 +402,8 @@ impl Manager {
         let slot = u32::from(self.settings.slot) << SLOT_SHIFT;
         (0..ID_ATTEMPTS).find_map(|_| {
             let id = CommId(slot | ((self.random)() & ((1 << SLOT_SHIFT) - 1)));
-            let is_free = !self.exchanges.contains_key(&id) && !self.held.contains(&id);
-            (id.0 != 0 && is_free).then_some(id)
+            let exists = self.exchanges.contains_key(&id) || self.resolutions.contains_key(&id);
+            (id.0 != 0 && !exists && !self.held.contains(&id)).then_some(id)
         })
     }
 
@@ -423,25 +441,31 @@ impl Manager {
         let (deadline, queue_pair) = (exchange.deadline(), exchange.remote_queue_pair());
         let had_ended = exchange.has_ended();
         let result = change(exchange, &mut self.outputs);
-        if exchange.deadline() != deadline {
-            if let Some(at) = deadline {
-                self.deadlines.remove(&(at, id));
-            }
-            self.deadlines.extend(exchange.deadline().map(|at| (at, id)));
-        }
+        let due = exchange.deadline();
         if exchange.remote_queue_pair() != queue_pair {
             if let Some(pair) = queue_pair {
                 self.queue_pairs.remove(&pair);
             }
             self.queue_pairs.extend(exchange.remote_queue_pair().map(|pair| (pair, id)));
         }
-        if exchange.state == State::Gone {
+        let (is_gone, ends) = (exchange.state == State::Gone, exchange.has_ended() && !had_ended);
+        self.reschedule(id, deadline, due);
+        if is_gone {
             self.remove(id);
-        } else if exchange.has_ended() && !had_ended {
+        } else if ends {
             self.ended.push_back(id);
             self.evict();
         }
         Some(result)
+    }
+
+    fn reschedule(&mut self, id: CommId, before: Option<Micros>, due: Option<Micros>) {
+        if before != due {
+            if let Some(at) = before {
+                self.deadlines.remove(&(at, id));
+            }
+            self.deadlines.extend(due.map(|at| (at, id)));
+        }
     }
 
     /// Removes an exchange that has ended.
@@ -453,6 +477,10 @@ impl Manager {
                 self.requests.remove(&origin);
             }
         }
+        self.is_removed(id);
+    }
+
+    fn is_removed(&mut self, id: CommId) {
         // Most end in the order in which they began to wait.
         if let Some(at) = self.ended.iter().position(|ended| *ended == id) {
             self.ended.remove(at);
@@ -464,6 +492,7 @@ impl Manager {
         if self.ended.len() > CM_MAX_ENDED {
             if let Some(oldest) = self.ended.front().copied() {
                 self.update(oldest, Exchange::forget);
+                self.update_resolution(oldest, |resolution, _| resolution.finish());
             }
         }
     }
@@ -480,11 +509,12 @@ impl Manager {
         self.held.remove(&id);
         self.listeners.remove_pending(id);
         self.update(id, |exchange, _| exchange.kill());
+        self.update_resolution(id, |resolution, _| resolution.finish());
     }
 
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
-        self.exchanges.len()
+        self.exchanges.len() + self.resolutions.len()
     }
 
     /// Whether nothing is left of past connections.
@@ -492,6 +522,8 @@ impl Manager {
     pub(crate) fn is_empty(&self) -> bool {
         self.exchanges.is_empty()
             && self.requests.is_empty()
+            && self.resolutions.is_empty()
+            && self.sidr_requests.is_empty()
             && self.queue_pairs.is_empty()
             && self.deadlines.is_empty()
             && self.ended.is_empty()
@@ -505,12 +537,13 @@ impl Manager {
 }
 
 /// The answer to a message for which there is no exchange, and no process that has one: a REJ to a REQ and a
-/// REP, a DREP to a DREQ, none to others.
+/// REP, a DREP to a DREQ, a SIDR_REP to a SIDR_REQ, none to others.
 pub fn refusal(mad: &Mad, reason: Reason) -> Option<Mad> {
     let message = match &mad.message {
         Message::Req(req) => rejection(0, req.local_comm_id, Answered::Req, reason),
         Message::Rep(rep) => rejection(rep.remote_comm_id, rep.local_comm_id, Answered::Rep, reason),
         Message::Dreq(dreq) => unknown_disconnected(dreq),
+        Message::SidrReq(req) => sidr::refusal(req, SidrStatus::UNSUPPORTED),
         _ => return None,
     };
     Some(Mad { transaction: mad.transaction, message })

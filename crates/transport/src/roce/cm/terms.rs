@@ -4,16 +4,20 @@
 
 use std::net::IpAddr;
 
-use crate::roce::wire::cm::{Rej, Rep, Req, ServiceId};
+use crate::roce::wire::cm::{CMA_HEADER_LEN, Rej, Rep, Req, ServiceId, SidrRep, SidrReq, SidrStatus};
 use crate::roce::wire::{Addresses, PathMtu, Psn};
 use crate::units::{Errno, Micros};
 
 /// Bytes of private data that rdma_cm leaves to a program in a REQ.
-pub const REQUEST_DATA_LEN: usize = Req::PRIVATE_DATA_LEN - crate::roce::wire::cm::CMA_HEADER_LEN;
+pub const REQUEST_DATA_LEN: usize = Req::PRIVATE_DATA_LEN - CMA_HEADER_LEN;
 /// Bytes of private data of a program in a REP.
 pub const REPLY_DATA_LEN: usize = Rep::PRIVATE_DATA_LEN;
 /// Bytes of private data of a program in a REJ.
 pub const REJECT_DATA_LEN: usize = Rej::PRIVATE_DATA_LEN;
+/// Bytes of private data that rdma_cm leaves to a program in a SIDR_REQ.
+pub const SIDR_REQUEST_DATA_LEN: usize = SidrReq::PRIVATE_DATA_LEN - CMA_HEADER_LEN;
+/// Bytes of private data of a program in a SIDR_REP.
+pub const SIDR_REPLY_DATA_LEN: usize = SidrRep::PRIVATE_DATA_LEN;
 
 /// A local communication id, the name of an exchange. Never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -191,6 +195,41 @@ pub struct Accept<'a> {
     pub target_ack_delay: u8,
     /// At most [`REPLY_DATA_LEN`] bytes.
     pub private_data: &'a [u8],
+}
+
+/// A request for the queue pair of a datagram service: rdma_connect(3) of an identifier for datagrams.
+#[derive(Clone, Copy, Debug)]
+pub struct Resolve<'a> {
+    /// What the request is for.
+    pub service: ServiceId,
+    /// The port of this side, for the header of rdma_cm.
+    pub source_port: u16,
+    /// The partition.
+    pub pkey: u16,
+    /// At most [`SIDR_REQUEST_DATA_LEN`] bytes.
+    pub private_data: &'a [u8],
+}
+
+/// The answer to such a request: rdma_accept(3) or rdma_reject(3). At most [`SIDR_REPLY_DATA_LEN`] bytes of
+/// private data.
+#[derive(Clone, Copy, Debug)]
+pub enum SidrAnswer<'a> {
+    /// The queue pair of the service, and its Q_Key.
+    Valid {
+        /// Its number.
+        qpn: u32,
+        /// Its Q_Key.
+        qkey: u32,
+        /// Private data.
+        private_data: &'a [u8],
+    },
+    /// There is none for the peer.
+    Refused {
+        /// Why.
+        status: SidrStatus,
+        /// Private data.
+        private_data: &'a [u8],
+    },
 }
 
 /// The attributes of a queue pair that follow from an exchange, for the transitions to RTR and RTS.

@@ -4,6 +4,7 @@
 mod ending;
 mod pending;
 mod requests;
+mod sidr;
 
 use std::net::IpAddr;
 

@@ -148,6 +148,7 @@ impl Attempt {
                 assert!(side.has_ended && !side.has_exited);
                 self.sides[me].has_exited = true;
             }
+            Event::SidrRequest(_) | Event::SidrReply(_) => panic!("{event:?} of a connection"),
         }
     }
 

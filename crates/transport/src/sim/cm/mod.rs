@@ -7,12 +7,14 @@
 //! whether it exists. A peer without a connection sends messages with guessed communication ids, and with the
 //! right ids from another address. [`checker`] compares the events of each program with the calls of the
 //! other one, and with the worst times that follow from the retries. The random numbers of a host are often
-//! communication ids that programs still have, which must not be allocated again. When a schedule has ended,
+//! communication ids that programs still have, which must not be allocated again. Beside the connections,
+//! service ids are resolved ([`query`]). When a schedule has ended,
 //! no manager has an exchange left. The same for iWARP is in [`iwarp`].
 
 mod checker;
 mod iwarp;
 mod plan;
+mod query;
 mod world;
 
 use super::schedules;
@@ -45,5 +47,6 @@ fn schedules_reach_every_outcome() {
         }
     }
     assert!(sim.ends > 1000, "{} connections ended by the peer", sim.ends);
+    assert!(sim.resolved.iter().all(|count| *count > 20), "resolutions: {:?}", sim.resolved);
     assert!(sim.kills > 1000, "{} processes killed", sim.kills);
 }

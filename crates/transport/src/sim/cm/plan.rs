@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The parameters of a schedule of connection management: faults of the network, and actions of the programs.
 
+use super::query::QueryPlan;
 use crate::sim::random::Draw;
 use crate::units::Micros;
 
@@ -90,7 +91,7 @@ impl AttemptPlan {
 }
 
 /// From a millisecond to a minute, most often short.
-fn some_time(draw: &mut Draw) -> Micros {
+pub(super) fn some_time(draw: &mut Draw) -> Micros {
     let most = draw.one_of(&[2, 20, 300, 300, 6_000, 60_000]);
     draw.between(1, most) as Micros * MS
 }
@@ -109,6 +110,7 @@ pub(super) struct Plan {
     pub late: usize,
     pub backlog: u32,
     pub attempts: Vec<AttemptPlan>,
+    pub queries: Vec<QueryPlan>,
 }
 
 impl Plan {
@@ -118,6 +120,7 @@ impl Plan {
             (from, from + if draw.chance(64) { END_US } else { some_time(draw) })
         });
         let attempts = draw.one_of(&[1, 1, 2, 4]);
+        let queries = draw.one_of(&[0, 0, 1, 3]);
         Self {
             // One in five: 20 repetitions in a row are lost in no schedule.
             lose: draw.rate(51),
@@ -128,6 +131,7 @@ impl Plan {
             late: draw.one_of(&[0, 0, 5, 50]),
             backlog: draw.one_of(&[1, 128]),
             attempts: (0..attempts).map(|index| AttemptPlan::new(index, draw)).collect(),
+            queries: (0..queries).map(|index| QueryPlan::new(index, draw)).collect(),
         }
     }
 

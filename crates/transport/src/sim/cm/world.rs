@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use super::checker::{ACTIVE, Attempt, Outcome, PASSIVE, REJECT, REPLY, REQUEST, data, qpn};
 use super::plan::{Answer, END_US, End, PACKET_LIFE_US, Plan, WATCH_US};
+use super::query::{self, Query};
 use crate::roce::cm::{
     Accept, Bound, CommId, Connect, Event, Limits, LocalPeer, Manager, Output, REJECT_DATA_LEN,
     REPLY_DATA_LEN, REQUEST_DATA_LEN, Received, Request, Route, Settings, Timing, refusal,
@@ -21,9 +22,9 @@ use crate::sim::schedules::Simulation;
 use crate::units::Micros;
 
 const PORT: u16 = 7471;
-const FORGER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9));
+pub(super) const FORGER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9));
 
-fn address(host: usize) -> IpAddr {
+pub(super) fn address(host: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, host as u8 + 1))
 }
 
@@ -32,7 +33,7 @@ fn service() -> ServiceId {
 }
 
 /// What happens at a point in time.
-enum Happening {
+pub(super) enum Happening {
     /// A datagram arrives at a host.
     Arrive {
         host: usize,
@@ -65,6 +66,16 @@ enum Happening {
         attempt: usize,
         side: usize,
     },
+    Resolve {
+        query: usize,
+    },
+    AnswerQuery {
+        query: usize,
+    },
+    EndQuery {
+        query: usize,
+        side: usize,
+    },
 }
 
 /// The communication ids of a host that identifiers or unfetched events have.
@@ -91,17 +102,19 @@ impl Ord for Entry {
 
 pub(super) struct Sim {
     trace: bool,
-    draw: Draw,
-    plan: Plan,
-    now: Micros,
+    pub(super) draw: Draw,
+    pub(super) plan: Plan,
+    pub(super) now: Micros,
     order: u64,
     print: u64,
-    managers: Vec<Manager>,
+    pub(super) managers: Vec<Manager>,
     /// When the timer of a host expires.
     timers: [Option<Micros>; 2],
     happenings: BinaryHeap<Entry>,
     attempts: Vec<Attempt>,
     owners: HashMap<(usize, CommId), (usize, usize)>,
+    pub(super) queries: Vec<Query>,
+    pub(super) query_owners: HashMap<(usize, CommId), usize>,
     held: [Held; 2],
     /// By outcome, at active and passive sides, in all schedules.
     pub outcomes: [[u64; 2]; 4],
@@ -109,6 +122,8 @@ pub(super) struct Sim {
     pub ends: u64,
     /// Sides whose process was killed, in all schedules.
     pub kills: u64,
+    /// Resolutions by outcome, in all schedules.
+    pub resolved: [u64; 3],
 }
 
 impl Simulation for Sim {
@@ -126,10 +141,13 @@ impl Simulation for Sim {
             happenings: BinaryHeap::new(),
             attempts: Vec::new(),
             owners: HashMap::new(),
+            queries: Vec::new(),
+            query_owners: HashMap::new(),
             held: Default::default(),
             outcomes: [[0; 2]; 4],
             ends: 0,
             kills: 0,
+            resolved: [0; 3],
         }
     }
 
@@ -154,6 +172,8 @@ impl Sim {
         }
         (self.now, self.order, self.print, self.timers) = (0, 0, 0, [None; 2]);
         self.owners.clear();
+        self.queries.clear();
+        self.query_owners.clear();
         self.managers.clear();
         self.attempts.clear();
         for host in 0..2 {
@@ -176,6 +196,7 @@ impl Sim {
             };
             let mut manager = Manager::new(settings, random);
             manager.listen(service(), Bound::Any, self.plan.backlog);
+            manager.listen(query::service(), Bound::Any, 128);
             self.managers.push(manager);
         }
         for index in 0..self.plan.attempts.len() {
@@ -183,24 +204,29 @@ impl Sim {
             self.attempts.push(Attempt::new(plan));
             self.add(plan.connect_at, Happening::Connect { attempt: index });
         }
+        for query in 0..self.plan.queries.len() {
+            let plan = self.plan.queries[query];
+            self.queries.push(Query::new(plan));
+            self.add(plan.at, Happening::Resolve { query });
+        }
     }
 
-    fn note(&mut self, what: u64) {
+    pub(super) fn note(&mut self, what: u64) {
         self.print = (self.print ^ what).wrapping_mul(0x0100_0000_01b3).rotate_left(23);
     }
 
-    fn say(&self, what: impl FnOnce() -> String) {
+    pub(super) fn say(&self, what: impl FnOnce() -> String) {
         if self.trace {
             println!("{:9} {}", self.now, what());
         }
     }
 
-    fn add(&mut self, at: Micros, happening: Happening) {
+    pub(super) fn add(&mut self, at: Micros, happening: Happening) {
         self.order += 1;
         self.happenings.push(Entry(Reverse((at, self.order)), happening));
     }
 
-    fn after(&mut self, wait: Micros, happening: Happening) {
+    pub(super) fn after(&mut self, wait: Micros, happening: Happening) {
         self.add(self.now + wait, happening);
     }
 
@@ -235,6 +261,9 @@ impl Sim {
             Happening::Establish { attempt } => self.establish(attempt),
             Happening::End { attempt, side, how } => self.end(attempt, side, how),
             Happening::Watch { attempt, side } => self.watch(attempt, side),
+            Happening::Resolve { query } => self.resolve(query),
+            Happening::AnswerQuery { query } => self.answer_query(query),
+            Happening::EndQuery { query, side } => self.end_query(query, side),
         }
     }
 
@@ -286,7 +315,7 @@ impl Sim {
         }
     }
 
-    fn transit(&mut self) -> Micros {
+    pub(super) fn transit(&mut self) -> Micros {
         if self.draw.chance(self.plan.delay) {
             return self.draw.below(PACKET_LIFE_US as usize) as Micros;
         }
@@ -299,6 +328,9 @@ impl Sim {
             return;
         }
         let Some(host) = (0..2).find(|host| address(*host) == route.local) else { return };
+        if let Message::SidrReq(req) = &mad.message {
+            return self.forge_reply(host, route, mad.transaction, req);
+        }
         let Some((id, remote)) = ids(&mad.message) else { return };
         let is_guess = self.draw.chance(128);
         let route = if is_guess { route } else { Route { remote: FORGER, ..route } };
@@ -333,8 +365,13 @@ impl Sim {
     }
 
     fn event(&mut self, host: usize, id: CommId, event: &Event) {
-        if let Event::Request(request) = event {
-            self.requested(host, id, request);
+        match event {
+            Event::Request(request) => self.requested(host, id, request),
+            Event::SidrRequest(request) => return self.queried(host, id, request),
+            _ => {}
+        }
+        if let Some(query) = self.query_owners.get(&(host, id)) {
+            return self.query_event(*query, event);
         }
         let (attempt, side) = self.owners[&(host, id)];
         self.say(|| format!("connection {attempt}, side {side}: {event:?}"));
@@ -381,10 +418,20 @@ impl Sim {
 
     /// A side of an attempt has a communication id until the program destroys it.
     fn hold(&mut self, host: usize, id: CommId, side: (usize, usize)) {
+        self.hold_id(host, id);
+        self.owners.insert((host, id), side);
+    }
+
+    pub(super) fn hold_id(&mut self, host: usize, id: CommId) {
         let mut held = self.held[host].lock().unwrap();
         assert!(!held.contains(&id.0), "{id:?} is in use");
         held.push(id.0);
-        self.owners.insert((host, id), side);
+        self.owners.remove(&(host, id));
+        self.query_owners.remove(&(host, id));
+    }
+
+    pub(super) fn release_id(&mut self, host: usize, id: CommId) {
+        self.held[host].lock().unwrap().retain(|held| *held != id.0);
     }
 
     /// The program destroys a side of an attempt.
@@ -394,7 +441,7 @@ impl Sim {
         let Some(id) = attempt.sides[side].id else { return };
         attempt.sides[side].is_destroyed = true;
         self.managers[host].destroy(id, self.now);
-        self.held[host].lock().unwrap().retain(|held| *held != id.0);
+        self.release_id(host, id);
     }
 
     /// The process of a side is killed: its exchange disappears without a message.
@@ -404,7 +451,7 @@ impl Sim {
         let Some(id) = attempt.sides[side].id else { return };
         (attempt.sides[side].is_destroyed, attempt.sides[side].is_killed) = (true, true);
         self.managers[host].kill(id);
-        self.held[host].lock().unwrap().retain(|held| *held != id.0);
+        self.release_id(host, id);
         self.kills += 1;
         self.after(WATCH_US, Happening::Watch { attempt: index, side: 1 - side });
     }
@@ -561,6 +608,7 @@ impl Sim {
 
     /// The schedule has ended.
     fn check(&mut self) {
+        self.count_queries();
         for attempt in &self.attempts {
             for (side, seen) in attempt.sides.iter().enumerate() {
                 if let Some(outcome) = seen.outcome {

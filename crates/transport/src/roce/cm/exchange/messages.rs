@@ -25,7 +25,7 @@ const MAX_CODE: u8 = 31;
 const MAX_FLOW_LABEL: u32 = 0xf_ffff;
 
 /// Private data, zero-filled. EINVAL: it is too long.
-pub(super) fn padded<const N: usize>(private_data: &[u8]) -> Result<[u8; N], Errno> {
+pub(in super::super) fn padded<const N: usize>(private_data: &[u8]) -> Result<[u8; N], Errno> {
     let mut out = [0; N];
     out.get_mut(..private_data.len()).ok_or(libc::EINVAL)?.copy_from_slice(private_data);
     Ok(out)
@@ -36,6 +36,11 @@ fn valid(is_valid: bool) -> Result<(), Errno> {
     if is_valid { Ok(()) } else { Err(libc::EINVAL) }
 }
 
+/// EINVAL: not a number of 24 bits, or 0.
+pub(in super::super) fn valid_qpn(qpn: u32) -> Result<(), Errno> {
+    valid((1..=MAX_QPN).contains(&qpn))
+}
+
 pub(super) fn request(
     id: CommId,
     settings: &Settings,
@@ -43,8 +48,9 @@ pub(super) fn request(
     call: &Connect<'_>,
 ) -> Result<Req, Errno> {
     let timing = settings.timing;
-    valid((1..=MAX_QPN).contains(&call.qpn) && call.flow_label <= MAX_FLOW_LABEL)?;
-    valid(call.ack_timeout <= MAX_CODE && call.retry_count <= MAX_COUNT)?;
+    valid_qpn(call.qpn)?;
+    valid(call.flow_label <= MAX_FLOW_LABEL && call.ack_timeout <= MAX_CODE)?;
+    valid(call.retry_count <= MAX_COUNT)?;
     valid(call.rnr_retry_count <= MAX_COUNT)?;
     let header = CmaHeader { source_port: call.source_port, addresses: route.addresses()? };
     let mut private_data = [0; Req::PRIVATE_DATA_LEN];
@@ -89,7 +95,8 @@ pub(super) fn request(
 }
 
 pub(super) fn reply(exchange: &Exchange, call: &Accept<'_>) -> Result<Rep, Errno> {
-    valid((1..=MAX_QPN).contains(&call.qpn) && call.rnr_retry_count <= MAX_COUNT)?;
+    valid_qpn(call.qpn)?;
+    valid(call.rnr_retry_count <= MAX_COUNT)?;
     valid(call.target_ack_delay <= MAX_CODE)?;
     Ok(Rep {
         local_comm_id: exchange.id.0,

@@ -10,6 +10,9 @@ use super::{array, put};
 /// Bytes of the header in the private data of REQ and SIDR_REQ.
 pub const CMA_HEADER_LEN: usize = 36;
 
+/// The Q_Key of queue pairs in the port space UDP, `RDMA_UDP_QKEY`.
+pub const UDP_QKEY: u32 = 0x0123_4567;
+
 /// A port space of rdma_cm, `enum rdma_ucm_port_space`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
@@ -28,6 +31,11 @@ impl PortSpace {
     /// The port space with this number.
     pub fn from_u16(number: u16) -> Option<Self> {
         [Self::Ipoib, Self::Tcp, Self::Udp, Self::Ib].into_iter().find(|space| *space as u16 == number)
+    }
+
+    /// Whether its service ids are resolved to queue pairs for datagrams (SIDR), not connected.
+    pub fn is_for_datagrams(self) -> bool {
+        matches!(self, Self::Ipoib | Self::Udp)
     }
 }
 
@@ -48,6 +56,11 @@ impl ServiceId {
     pub fn port(self) -> Option<(PortSpace, u16)> {
         let space = u16::try_from(self.0 >> 16).ok()?;
         Some((PortSpace::from_u16(space)?, self.0 as u16))
+    }
+
+    /// Whether it belongs to a port space for datagrams.
+    pub fn is_for_datagrams(self) -> bool {
+        self.port().is_some_and(|(space, _)| space.is_for_datagrams())
     }
 }
 

@@ -13,7 +13,7 @@ mod req;
 use super::bytes::{be16, be64, put16, put64};
 use super::error::Malformed;
 
-pub use cma::{CMA_HEADER_LEN, CmaHeader, PortSpace, ServiceId};
+pub use cma::{CMA_HEADER_LEN, CmaHeader, PortSpace, ServiceId, UDP_QKEY};
 pub use codes::{Answered, Reason, SidrStatus, Transport};
 pub use message::{Drep, Dreq, Message, Mra, Rej, Rep, Rtu, SidrRep, SidrReq};
 pub use req::{Path, Req};
