@@ -186,7 +186,9 @@ impl Id {
         let weak: Weak<Self> = Arc::downgrade(self);
         let observer: Weak<dyn ConnObserver> = weak;
         request.accept(observer, qp, params).inspect_err(|_| self.state().phase.not_accepted())?;
-        if !awaits {
+        if self.is_for_datagrams() {
+            self.state().phase.answered();
+        } else if !awaits {
             self.established();
         }
         Ok(())
@@ -200,8 +202,8 @@ impl Id {
     }
 
     /// Ends the connection. Returns whether an event will report the end: it will not if the connection had
-    /// already ended, or if the queue pair was destroyed, which closes the connection. EINVAL: the identifier
-    /// never had a connection.
+    /// already ended, if the queue pair was destroyed, which closes the connection, or if the identifier is
+    /// for datagrams. EINVAL: the identifier never had a connection.
     pub(crate) fn disconnect(&self) -> Result<bool, Errno> {
         let (found, qp) = {
             let state = self.state();
@@ -217,7 +219,7 @@ impl Id {
         if found == Disconnect::Ends {
             self.protocol().disconnect();
         }
-        Ok(found == Disconnect::Ends && !is_gone)
+        Ok(found == Disconnect::Ends && !is_gone && !self.is_for_datagrams())
     }
 
     /// Rejects an unanswered request, cancels a connection attempt, and closes a connection or a listener. No
@@ -242,6 +244,11 @@ impl Id {
         }
         self.protocol().release();
         self.leave_channel();
+    }
+
+    /// Whether the identifier is for datagrams, and has no connection.
+    pub(crate) fn is_for_datagrams(&self) -> bool {
+        self.protocol().is_for_datagrams()
     }
 
     /// Whether the identifier must have a queue pair to connect or to accept.

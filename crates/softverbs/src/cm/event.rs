@@ -7,6 +7,7 @@ use rdma_sys::rdma_cm_event_type::{
     RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
 };
 use transport::cm::EventKind;
+use transport::roce::cm::Route;
 
 use super::protocol::Unfetched;
 
@@ -31,6 +32,23 @@ pub(crate) struct Event {
     pub request: Option<Box<dyn Unfetched>>,
     /// Why a connection attempt failed.
     pub reason: Option<String>,
+    /// Of an identifier for datagrams: `param.ud` instead of `param.conn`.
+    pub datagrams: Option<Datagrams>,
+}
+
+/// The part of `rdma_ud_param` that is not in [`Event`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Datagrams {
+    pub qkey: u32,
+    /// `ah_attr`.
+    pub path: Option<DatagramPath>,
+}
+
+/// The path of datagrams to a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DatagramPath {
+    pub route: Route,
+    pub traffic_class: u8,
 }
 
 impl Event {
@@ -49,6 +67,7 @@ impl Event {
             srq: false,
             request: None,
             reason: None,
+            datagrams: None,
         }
     }
 }

@@ -57,6 +57,10 @@ pub(super) trait Protocol: Send + Sync {
     fn establish(&self) -> Result<(), Errno>;
     /// The queue pair has received a packet of the peer, which has established the connection.
     fn received_data(&self);
+    /// Whether the identifier is for datagrams: it gets the queue pair of a service, not a connection.
+    fn is_for_datagrams(&self) -> bool {
+        false
+    }
     /// The attributes of the queue pair, once the peer has sent its own.
     fn terms(&self) -> Option<Terms>;
     /// Releases the bound address: the identifier is being destroyed.

@@ -30,11 +30,11 @@ pub(super) enum Message<'a> {
     Packet { source: IpAddr, source_port: u16, destination: IpAddr, datagram: &'a [u8] },
     /// The sender has received the query with this nonce for this position.
     Answer { family: Family, position: u8, nonce: u32 },
-    /// The sender has the exchange of a REQ of connection management.
+    /// The sender has the exchange of a REQ or SIDR_REQ of connection management.
     Held(Requester),
 }
 
-/// Identifies a REQ.
+/// Identifies a REQ, or a SIDR_REQ: by its request id, without a GUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Requester {
     pub address: IpAddr,

@@ -2,11 +2,11 @@
 //! Queue pair 1: messages of connection management, and which process they are for.
 //!
 //! A message that answers another one has the communication id of its receiver, whose highest byte is the
-//! slot. If that process has ended, the process that receives the message answers it. A request has no such
-//! id: it is for the process that listens on its service. Any process of the user may receive it, and
-//! forwards it once. If no process listens, or has an exchange for the request, it defers the request for
-//! some milliseconds and then rejects it. A peer that gives up its request before it is accepted sends a REJ
-//! without the id of the receiver, which is copied to all processes.
+//! slot, a SIDR_REP its request id. If that process has ended, the process that receives the message answers
+//! it. A request has no such id: it is for the process that listens on its service. Any process of the user
+//! may receive it, and forwards it once. If no process listens, or has an exchange for the request, it defers
+//! the request for some milliseconds and then rejects it. A peer that gives up its request before it is
+//! accepted sends a REJ without the id of the receiver, which is copied to all processes.
 #![forbid(unsafe_code)]
 
 use std::io::IoSlice;
@@ -30,7 +30,7 @@ use crate::policy::mode::Mode;
 use crate::sys::{self, Route};
 use transport::policy::backoff::{Backoff, MOST_TRIES};
 use transport::roce::cm::refusal;
-use transport::roce::wire::cm::{self, GSI_QKEY, Mad, Req};
+use transport::roce::wire::cm::{self, GSI_QKEY, Mad, ServiceId};
 use transport::roce::wire::{
     Addresses, BTH_LEN, Bth, DEFAULT_PKEY, Deth, Extension, Flow, GSI_QP, ICRC_LEN, Opcode, Operation,
     Packet, Psn, UDP_PORT, icrc, is_same_partition,
@@ -152,8 +152,8 @@ impl Port {
             let Some(agent) = &agent else { return Ok(false) };
             agent.received(&mad, message.destination, message.source).map_err(|Full| Reason::Overflow)
         };
-        if let cm::Message::Req(req) = &mad.message {
-            return self.pass_request(&mad, req, take()?, message, which);
+        if let Some((requester, service)) = request_of(&mad.message, message.source) {
+            return self.pass_request(&mad, requester, service, take()?, message, which);
         }
         if is_for_request(&mad.message) {
             take()?;
@@ -182,17 +182,17 @@ impl Port {
         Ok(())
     }
 
-    /// Forwards a REQ, unless the connection manager of the process has taken it.
+    /// Forwards a REQ or SIDR_REQ, unless the connection manager of the process has taken it.
     fn pass_request(
         &self,
         mad: &Mad,
-        req: &Req,
+        requester: Requester,
+        service: ServiceId,
         is_taken: bool,
         message: &Message,
         which: Try,
     ) -> Result<(), Reason> {
-        let (address, user) = (message.source, self.owners.user());
-        let requester = Requester { address, ca_guid: req.local_ca_guid, comm_id: req.local_comm_id };
+        let user = self.owners.user();
         if let Via::Slot(slot) = message.via {
             // That process has no listener, and rejects the request unless another one has its exchange.
             if is_taken {
@@ -203,7 +203,7 @@ impl Port {
         if is_taken {
             return Ok(());
         }
-        let Some(wanted) = service::addresses(req.service_id, message.destination) else {
+        let Some(wanted) = service::addresses(service, message.destination) else {
             return self.refuse(mad, cm::Reason::INVALID_SERVICE_ID, message);
         };
         // The process that forwarded it found a listener, which has been closed since.
@@ -338,10 +338,25 @@ fn is_for_request(message: &cm::Message) -> bool {
     matches!(message, cm::Message::Rej(rej) if rej.remote_comm_id == 0)
 }
 
+/// Who has sent a REQ or SIDR_REQ, and for which service. `None`: another message.
+fn request_of(message: &cm::Message, address: IpAddr) -> Option<(Requester, ServiceId)> {
+    match message {
+        cm::Message::Req(req) => {
+            let requester = Requester { address, ca_guid: req.local_ca_guid, comm_id: req.local_comm_id };
+            Some((requester, req.service_id))
+        }
+        cm::Message::SidrReq(req) => {
+            Some((Requester { address, ca_guid: 0, comm_id: req.request_id }, req.service_id))
+        }
+        _ => None,
+    }
+}
+
 /// The slot in the communication id of the receiver. `None`: the message has no such id.
 fn slot_of(message: &cm::Message) -> Option<u8> {
     let id = match message {
-        cm::Message::Req(_) | cm::Message::SidrReq(_) | cm::Message::SidrRep(_) => return None,
+        cm::Message::Req(_) | cm::Message::SidrReq(_) => return None,
+        cm::Message::SidrRep(rep) => rep.request_id,
         cm::Message::Mra(mra) => mra.remote_comm_id,
         cm::Message::Rej(rej) => rej.remote_comm_id,
         cm::Message::Rep(rep) => rep.remote_comm_id,

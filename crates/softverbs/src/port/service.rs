@@ -25,13 +25,14 @@ use transport::roce::wire::gid;
 const CLASSES: u32 = 64;
 const PORTS: u32 = 255;
 
-/// The address of the socket that claims a port for a local address. `None`: a port space without
-/// connections.
+/// The address of the socket that claims a port for a local address. `None`: a port space of other adapters.
 fn address(space: PortSpace, port: u16, bound: Bound) -> Option<SocketAddrV4> {
     let first = match space {
         PortSpace::Tcp => 1,
         PortSpace::Ib => 1 + CLASSES,
-        PortSpace::Udp | PortSpace::Ipoib => return None,
+        PortSpace::Udp => 1 + 2 * CLASSES,
+        // It needs an IPoIB interface, also with an adapter.
+        PortSpace::Ipoib => return None,
     };
     let class = match bound {
         Bound::Any => 0,
@@ -52,7 +53,7 @@ fn address(space: PortSpace, port: u16, bound: Bound) -> Option<SocketAddrV4> {
 }
 
 /// The addresses of the sockets that may have claimed a service for requests to `destination`, the most
-/// specific first. `None`: it is no service of rdma_cm that has connections.
+/// specific first. `None`: it is no service of rdma_cm that this device has.
 pub(super) fn addresses(service: ServiceId, destination: IpAddr) -> Option<[SocketAddrV4; 3]> {
     let (space, port) = service.port()?;
     let any = if destination.is_ipv4() { Bound::AnyV4 } else { Bound::AnyV6 };
@@ -67,7 +68,7 @@ fn conflicts(ours: SocketAddrV4, bound: Bound, other: SocketAddrV4) -> bool {
         let [_, class, high, low] = claim.ip().octets();
         let class = u32::from(class).checked_sub(1)?;
         let port = u32::from(claim.port().checked_sub(slot::BASE_PORT)?);
-        (class < 2 * CLASSES && port < PORTS).then_some((
+        (class < 3 * CLASSES && port < PORTS).then_some((
             class / CLASSES,
             [high, low],
             class % CLASSES + port * CLASSES,
@@ -98,8 +99,7 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// Claims a port for a local address. EADDRINUSE: another process has it. EADDRNOTAVAIL: another process
-    /// has the port, and one of the two addresses is a wildcard. EOPNOTSUPP: a port space without
-    /// connections.
+    /// has the port, and one of the two addresses is a wildcard. EOPNOTSUPP: RDMA_PS_IPOIB.
     pub(crate) fn new(space: PortSpace, port: u16, bound: Bound) -> Result<Self, Errno> {
         let address = address(space, port, bound).ok_or(libc::EOPNOTSUPP)?;
         let socket = Socket::noted(|| sys::datagram_socket(libc::AF_INET))?;
@@ -197,7 +197,10 @@ mod tests {
         }
         let (tcp, ib) = (PortSpace::Tcp, PortSpace::Ib);
         let any = address(tcp, 7471, Bound::Any).unwrap();
-        assert!(!conflicts(any, Bound::Any, address(ib, 7471, Bound::AnyV4).unwrap()), "another space");
+        for other in [ib, PortSpace::Udp] {
+            let other = address(other, 7471, Bound::AnyV4).unwrap();
+            assert!(!conflicts(any, Bound::Any, other), "another space");
+        }
         assert!(!conflicts(any, Bound::Any, address(tcp, 7472, Bound::AnyV4).unwrap()), "another port");
         assert!(!conflicts(any, Bound::Any, "127.0.0.1:24701".parse().unwrap()), "a slot");
     }

@@ -4,12 +4,12 @@
 //! Its input is the UDP payload, which has the destination queue pair number at offset [`QPN_AT`]; the first
 //! byte of the number is the slot. The filter returns the position of the slot's process. In a query the slot
 //! is 0, the second byte is a position, and the third is 0. A message of connection management to queue pair
-//! 1 goes to the slot in the communication id of the receiver.
+//! 1 goes to the slot in the communication id of the receiver, a SIDR_REP to that in its request id.
 //!
-//! A REQ has no such id, so any process may receive it. It goes to the *default* position, that of the
-//! process that has attached the filter, as all other packets whose slot is not in the table. Were the socket
-//! left to the kernel, which selects it by a hash of the addresses, a stopped process would get all requests
-//! of some hosts, and [`super::order`] could not notice.
+//! REQ and SIDR_REQ have no such id, so any process may receive them. They go to the *default* position, that
+//! of the process that has attached the filter, as all other packets whose slot is not in the table. Were the
+//! socket left to the kernel, which selects it by a hash of the addresses, a stopped process would get all
+//! requests of some hosts, and [`super::order`] could not notice.
 #![forbid(unsafe_code)]
 
 use transport::roce::wire::{BTH_LEN, Deth, GSI_QP};
@@ -22,8 +22,12 @@ const MAD_AT: u32 = (BTH_LEN + Deth::LEN) as u32;
 const ATTRIBUTE_AT: u32 = MAD_AT + 16;
 /// Where it has the communication id of the receiver, whose first byte is the slot; not in a REQ.
 const COMM_ID_AT: u32 = MAD_AT + 24 + 4;
-/// The attribute of a REQ.
+/// Where a SIDR_REP has the request id of the receiver, whose first byte is the slot.
+const REQUEST_ID_AT: u32 = MAD_AT + 24;
+/// The attributes of REQ, SIDR_REQ and SIDR_REP.
 const REQ: u32 = 0x10;
+const SIDR_REQ: u32 = 0x17;
+const SIDR_REP: u32 = 0x18;
 
 // Opcodes, with their names in linux/bpf_common.h.
 const LOAD_BYTE: u16 = 0x30; // BPF_LD | BPF_B | BPF_ABS
@@ -44,15 +48,19 @@ pub(super) fn filter(table: &[(u8, u8)], default: u8) -> Vec<libc::sock_filter> 
     table.sort_unstable();
     let mut filter = vec![
         op(LOAD_BYTE, 0, 0, QPN_AT as u32),
-        op(JUMP_EQUAL, 0, 10, 0),
+        op(JUMP_EQUAL, 0, 14, 0),
         // Slot 0.
         op(LOAD_BYTE, 0, 0, QPN_AT as u32 + 2),
-        op(JUMP_EQUAL, 5, 0, 0),
-        op(JUMP_EQUAL, 0, 6, GSI_QP),
+        op(JUMP_EQUAL, 9, 0, 0),
+        op(JUMP_EQUAL, 0, 10, GSI_QP),
         // Connection management.
         op(LOAD_HALF, 0, 0, ATTRIBUTE_AT),
-        op(JUMP_EQUAL, 4, 0, REQ),
+        op(JUMP_EQUAL, 8, 0, REQ),
+        op(JUMP_EQUAL, 7, 0, SIDR_REQ),
+        op(JUMP_EQUAL, 2, 0, SIDR_REP),
         op(LOAD_BYTE, 0, 0, COMM_ID_AT),
+        op(JUMP, 0, 0, 5),
+        op(LOAD_BYTE, 0, 0, REQUEST_ID_AT),
         op(JUMP, 0, 0, 3),
         // A query.
         op(LOAD_BYTE, 0, 0, QPN_AT as u32 + 1),
@@ -153,14 +161,15 @@ mod tests {
             let mut message = [0; 280];
             message[QPN_AT + 2] = 1;
             message[36..38].copy_from_slice(&attribute.to_be_bytes());
-            message[48] = slot;
+            message[if attribute == 0x18 { 44 } else { 48 }] = slot;
             message
         };
-        for attribute in [0x11, 0x12, 0x13, 0x14, 0x15, 0x16] {
+        for attribute in [0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x18] {
             assert_eq!(run(&filter, &message(attribute, 200)), 1, "{attribute:#x}");
             assert_eq!(run(&filter, &message(attribute, 7)), 77, "{attribute:#x}");
         }
         assert_eq!(run(&filter, &message(0x10, 200)), 77, "a REQ");
+        assert_eq!(run(&filter, &message(0x17, 200)), 77, "a SIDR_REQ");
     }
 
     #[test]

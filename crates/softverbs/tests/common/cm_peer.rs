@@ -44,6 +44,11 @@ impl Peer {
         send_from(&self.0, message);
     }
 
+    /// Answers a message that has this transaction id.
+    pub(crate) fn answer(&self, transaction: u64, message: Message) {
+        send_mad_from(&self.0, &Mad { transaction, message });
+    }
+
     /// Sends a message from another port of the peer, which may be received by another process.
     pub(crate) fn send_from_any_port(message: Message) {
         Self::send_as(PEER, message);
@@ -107,9 +112,13 @@ impl Peer {
 
 /// Sends a message from this socket.
 pub(crate) fn send_from(socket: &UdpSocket, message: Message) {
+    send_mad_from(socket, &Mad { transaction: 7, message });
+}
+
+fn send_mad_from(socket: &UdpSocket, mad: &Mad) {
     let bth = Bth::new(Opcode::Ud(Operation::SendOnly), GSI_QP, Psn::new(0));
     let deth = Extension::Deth(Deth { qkey: GSI_QKEY, source_qp: GSI_QP });
-    send_packet_from(socket, &bth, &deth, &Mad { transaction: 7, message }.encode());
+    send_packet_from(socket, &bth, &deth, &mad.encode());
 }
 
 /// The kernel chooses the IPv4 identification, which the receiver finds.

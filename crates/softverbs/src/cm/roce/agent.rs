@@ -11,6 +11,7 @@
 //! only. `sending` is directly above `state`. `reporting` is never waited for: its holder checks the queue
 //! again after it has released the lock.
 
+mod datagrams;
 mod exit;
 mod request;
 #[cfg(test)]
@@ -217,13 +218,16 @@ impl Agent {
         if let cm::Event::Request(_) | cm::Event::Response(_) | cm::Event::Established = event {
             self.watch();
         }
-        if let cm::Event::Request(request) = event {
-            return self.request(exchange, *request);
-        }
+        let event = match event {
+            cm::Event::Request(request) => return self.request(exchange, *request),
+            cm::Event::SidrRequest(request) => return self.sidr_request(exchange, *request),
+            event => event,
+        };
         let id = lock(&self.state).ids.get(&exchange).and_then(Weak::upgrade);
         match event {
             cm::Event::Rejected { .. }
             | cm::Event::Unreachable
+            | cm::Event::SidrReply(_)
             | cm::Event::ConnectError
             | cm::Event::TimeWaitExit => {
                 lock(&self.state).ids.remove(&exchange);
@@ -233,7 +237,8 @@ impl Agent {
         let Some(id) = id else { return };
         let new = |kind: Kind, status| Event::new(0, kind, status);
         match event {
-            cm::Event::Request(_) | cm::Event::SidrRequest(_) | cm::Event::SidrReply(_) => {}
+            cm::Event::Request(_) | cm::Event::SidrRequest(_) => {}
+            cm::Event::SidrReply(reply) => datagrams::report(&id, &reply),
             cm::Event::Response(response) => self.respond(exchange, &id, &response),
             cm::Event::Established => id.raise(new(RDMA_CM_EVENT_ESTABLISHED, 0)),
             cm::Event::Rejected { reason, private_data } => {
@@ -288,21 +293,29 @@ impl Agent {
         }
     }
 
-    /// Reports a connect request. Without memory for its event it is rejected, and so it is by a fault.
+    /// Reports a connect request, unless it is rejected.
     fn request(&self, exchange: CommId, request: cm::Request) {
-        let reject = || self.change(|state, now| state.manager.destroy(exchange, now));
-        if instrument::rejects_request(request.route.remote) {
-            return reject();
-        }
-        let id = lock(&self.state).listeners.get(&request.listener).and_then(Weak::upgrade);
-        let Some(id) = id else { return reject() };
-        if id.state().channel.as_ref().is_some_and(|channel| !channel.make_room()) {
-            return reject();
-        }
+        let (listener, peer) = (request.listener, request.route.remote);
+        let Some(id) = self.listener_with_room(exchange, listener, peer) else { return };
         let mut event = with_param(RDMA_CM_EVENT_CONNECT_REQUEST, request.param, &request.private_data);
-        event.request =
-            self.this.upgrade().map(|agent| Box::new(Unfetched::new(agent, exchange, &request)) as _);
+        let cm::Request { route, service, source_port, param, .. } = request;
+        event.request = self.this.upgrade().map(|agent| {
+            Box::new(Unfetched::new(agent, exchange, route, service, source_port, Some(param))) as _
+        });
         id.notify(event);
+    }
+
+    /// The identifier of a listener with memory for the event of a request; without, the request is rejected,
+    /// and so it is by a fault.
+    fn listener_with_room(&self, request: CommId, listener: ListenerId, peer: IpAddr) -> Option<Arc<Id>> {
+        let is_permitted = !instrument::rejects_request(peer);
+        let id = lock(&self.state).listeners.get(&listener).and_then(Weak::upgrade);
+        let has_room = |id: &Arc<Id>| id.state().channel.as_ref().is_none_or(|channel| channel.make_room());
+        let id = id.filter(|id| is_permitted && has_room(id));
+        if id.is_none() {
+            self.change(|state, now| state.manager.destroy(request, now));
+        }
+        id
     }
 }
 

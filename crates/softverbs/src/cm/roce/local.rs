@@ -19,12 +19,14 @@ use crate::limits::BACKLOG;
 use crate::port::{Claim, Inlet};
 use crate::sys::{self, Errno};
 use crate::{config, lock};
-use transport::roce::cm::{Bound, CommId, Connect, ListenerId, Route, Terms};
+use transport::roce::cm::{Bound, CommId, Connect, ListenerId, Manager, Resolve, Route, Terms};
 use transport::roce::wire::cm::{PortSpace, ServiceId};
 use transport::roce::wire::{DEFAULT_PKEY, Psn};
+use transport::units::Micros;
 
 static TCP: Ports = Ports::new();
 static IB: Ports = Ports::new();
+static UDP: Ports = Ports::new();
 
 /// Ports that are chosen for a program: the range of the IANA.
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 49_152..=65_535;
@@ -80,7 +82,11 @@ impl Local {
     }
 
     fn ports(&self) -> &'static Ports {
-        if self.space == PortSpace::Ib { &IB } else { &TCP }
+        match self.space {
+            PortSpace::Tcp => &TCP,
+            PortSpace::Ib => &IB,
+            PortSpace::Udp | PortSpace::Ipoib => &UDP,
+        }
     }
 
     fn claim_at(&self, address: &SocketAddr, only_ipv6: bool) -> Result<Claim, Refused> {
@@ -102,6 +108,24 @@ impl Local {
         let mut state = lock(&self.state);
         (state.binding, state.claim, state.only_ipv6) = (Some(binding), claim, only_ipv6);
         Ok(*wanted)
+    }
+
+    /// Begins the exchange of an identifier.
+    fn begin(
+        &self,
+        id: &Arc<Id>,
+        agent: Arc<Agent>,
+        begin: impl FnOnce(&mut Manager, Micros) -> Result<CommId, Errno>,
+    ) -> Result<Arc<dyn Connecting>, Errno> {
+        let exchange = agent.change(|state, now| {
+            let exchange = begin(&mut state.manager, now)?;
+            state.ids.insert(exchange, Arc::downgrade(id));
+            Ok::<_, Errno>(exchange)
+        });
+        let exchange = exchange?;
+        lock(&self.state).exchange = Some((agent.clone(), exchange));
+        agent.deliver();
+        Ok(Arc::new(Outgoing))
     }
 
     /// Its exchange. `None` in a child after fork(2), too.
@@ -195,6 +219,16 @@ impl Protocol for Local {
     ) -> Result<Arc<dyn Connecting>, Errno> {
         let source = lock(&self.state).source.ok_or(libc::EINVAL)?;
         let agent = Agent::get()?;
+        let route = Route { local: source.ip(), remote: dst.ip() };
+        if self.is_for_datagrams() {
+            let call = Resolve {
+                service: ServiceId::new(self.space, dst.port()),
+                source_port: source.port(),
+                pkey: DEFAULT_PKEY,
+                private_data: &params.private_data,
+            };
+            return self.begin(id, agent, |manager, now| manager.resolve(route, &call, now));
+        }
         let scope = if let SocketAddr::V6(dst) = &dst { dst.scope_id() } else { 0 };
         let path = path::find(source.ip(), dst.ip(), scope)?;
         let mtu = path.largest(dst.ip()).ok_or(libc::EMSGSIZE)?;
@@ -219,16 +253,11 @@ impl Protocol for Local {
             hop_limit: path.hop_limit,
             private_data: &params.private_data,
         };
-        let route = Route { local: source.ip(), remote: dst.ip() };
-        let exchange = agent.change(|state, now| {
-            let exchange = state.manager.connect(route, &call, now)?;
-            state.ids.insert(exchange, Arc::downgrade(id));
-            Ok::<_, Errno>(exchange)
-        });
-        let exchange = exchange?;
-        lock(&self.state).exchange = Some((agent.clone(), exchange));
-        agent.deliver();
-        Ok(Arc::new(Outgoing))
+        self.begin(id, agent, |manager, now| manager.connect(route, &call, now))
+    }
+
+    fn is_for_datagrams(&self) -> bool {
+        self.space.is_for_datagrams()
     }
 
     fn needs_queue_pair(&self) -> bool {
@@ -237,7 +266,7 @@ impl Protocol for Local {
 
     fn disconnect(&self) {
         if let Some((agent, exchange)) = self.exchange() {
-            // It fails if the connection has ended.
+            // It fails if the connection has ended, or for datagrams.
             let _ = agent.call(|state, now| state.manager.disconnect(exchange, &[], now));
         }
     }

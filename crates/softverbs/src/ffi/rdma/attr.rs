@@ -9,6 +9,7 @@ use super::finish;
 use super::handle::IdObject;
 use crate::ffi::verbs;
 use transport::access::{REMOTE_READ, REMOTE_WRITE};
+use transport::roce::wire::cm::UDP_QKEY;
 
 const STATE: c_int = ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int;
 const ACCESS_FLAGS: c_int = ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS.0 as c_int;
@@ -20,6 +21,9 @@ const PORT: c_int = ibv_qp_attr_mask::IBV_QP_PORT.0 as c_int;
 /// The mask always has IBV_QP_ACCESS_FLAGS (remote writes and reads) and IBV_QP_PORT. It has IBV_QP_STATE
 /// only for IBV_QPS_INIT, before the connection is requested or accepted. rdma_connect and rdma_accept make
 /// the other transitions: over iWARP a queue pair cannot receive before it has a TCP connection.
+///
+/// For datagrams (RDMA_PS_UDP) the attributes are those of IBV_QPS_INIT, whatever the state: the Q_Key is
+/// RDMA_UDP_QKEY.
 ///
 /// Returns 0, or -1 and errno EINVAL: a NULL pointer, a state other than INIT, RTR and RTS, or an identifier
 /// that has no device yet.
@@ -44,6 +48,16 @@ pub unsafe fn rdma_init_qp_attr(
     };
     if !bound || !matches!(wanted, IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS) {
         return finish(Err(libc::EINVAL));
+    }
+    if cm.is_for_datagrams() {
+        let (mut attr, mask) = verbs::init_for_datagrams(UDP_QKEY);
+        attr.qp_state = wanted;
+        // SAFETY: rdma_init_qp_attr(3) requires that both pointers are valid for writes.
+        unsafe {
+            qp_attr.write(attr);
+            qp_attr_mask.write(mask as c_int);
+        }
+        return 0;
     }
     if !cm.needs_queue_pair() {
         let attributes = match (wanted, cm.terms()) {

@@ -60,9 +60,13 @@ pub unsafe fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
 /// retried for up to 62 ms before the request counts as rejected, since the remote program may be about to
 /// listen.
 ///
+/// An identifier for datagrams (RDMA_PS_UDP) needs no queue pair. ESTABLISHED has the queue pair number, the
+/// Q_Key and the path of the service in `param.ud`; UNREACHABLE has the status of the SIDR_REP, or
+/// -ETIMEDOUT.
+///
 /// Returns 0, or -1 and errno. EINVAL: the identifier has no queue pair or no remote address, or is
-/// listening, connecting or connected, or the private data exceeds 251 bytes (in adapter mode, 56). EMFILE,
-/// ENFILE, ENOMEM. After one of these errors no event follows.
+/// listening, connecting or connected, or the private data exceeds 251 bytes (in adapter mode, 56; for
+/// datagrams, 180). EMFILE, ENFILE, ENOMEM. After one of these errors no event follows.
 ///
 /// # Safety
 ///
@@ -72,12 +76,13 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
         // SAFETY: rdma_connect(3) requires that `id` is an identifier of softverbs that has not been
         // destroyed.
         let own = unsafe { &IdObject::own(id).cm };
+        let carrier = if own.is_for_datagrams() { Carrier::Resolve } else { Carrier::Request };
         // SAFETY: rdma_connect(3) requires that `param` is NULL or points to connection parameters whose
         // private data is readable.
-        let param = unsafe { read_param(param, Carrier::Request) }?;
+        let mut param = unsafe { read_param(param, carrier) }?;
         // SAFETY: rdma_connect(3) requires that `id` is not destroyed during the call, and that its field
         // `qp` is NULL or a queue pair that has not been destroyed.
-        let qp = unsafe { queue_pair(id, own, param.qp_num) }?;
+        let qp = unsafe { queue_pair(id, own, &mut param.qp_num) }?;
         own.can_connect()?;
         // SAFETY: rdma_connect(3) requires that `id` is not destroyed during the call, and that its field
         // `qp` is NULL or a queue pair that has not been destroyed.
@@ -98,13 +103,25 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
 
 /// The queue pair of an identifier: that of rdma_create_qp(3), one that the program has stored in the C
 /// structure, or over iWARP the one with the number `num`. `None`: over RoCE the program changes the states
-/// of queue pair `num` itself. EINVAL: there is no queue pair, or it belongs to another device.
+/// of queue pair `num` itself, or the queue pair is for datagrams; then its number is stored in `num`.
+/// EINVAL: there is no queue pair, or it belongs to another device.
 ///
 /// # Safety
 ///
 /// `id` must be the identifier of `own` and not have been destroyed, and its field `qp` must be NULL or a
 /// queue pair that has not been destroyed.
-unsafe fn queue_pair(id: *mut rdma_cm_id, own: &Arc<Id>, num: u32) -> Result<Option<Arc<Qp>>, Errno> {
+unsafe fn queue_pair(id: *mut rdma_cm_id, own: &Arc<Id>, num: &mut u32) -> Result<Option<Arc<Qp>>, Errno> {
+    if own.is_for_datagrams() {
+        // SAFETY: the caller guarantees that the field is NULL or a queue pair that has not been destroyed,
+        // whose number never changes.
+        unsafe {
+            let c = addr_of!((*id).qp).read();
+            if !c.is_null() {
+                *num = addr_of!((*c).qp_num).read();
+            }
+        }
+        return Ok(None);
+    }
     if let Some(qp) = own.qp() {
         return Ok(Some(qp));
     }
@@ -115,8 +132,8 @@ unsafe fn queue_pair(id: *mut rdma_cm_id, own: &Arc<Id>, num: u32) -> Result<Opt
         if !c.is_null() {
             owns(addr_of!((*c).context).read()).then(|| connection_of(c))
         } else if own.needs_queue_pair() {
-            numbers::find(num)
-        } else if num != 0 {
+            numbers::find(*num)
+        } else if *num != 0 {
             return Ok(None);
         } else {
             None
@@ -132,10 +149,13 @@ unsafe fn queue_pair(id: *mut rdma_cm_id, own: &Arc<Id>, num: u32) -> Result<Opt
 /// announced an RTR; a synchronous identifier waits for it. The queue pair is determined as by
 /// [`rdma_connect`].
 ///
+/// An identifier for datagrams (RDMA_PS_UDP) answers with the number of its queue pair, or with `qp_num` of
+/// the parameters; no event follows.
+///
 /// Returns 0, or -1 and errno. EINVAL: no connect request, no queue pair, or more than 251 bytes of private
-/// data (in adapter mode, 196). ECONNRESET: the peer has closed the connection. EISCONN: the queue pair has
-/// had a connection. EMFILE, ENFILE, ENOMEM. A synchronous identifier also returns the errno of a
-/// CONNECT_ERROR event, and EINTR if a signal handler has run.
+/// data (in adapter mode, 196; for datagrams, 136). ECONNRESET: the peer has closed the connection. EISCONN:
+/// the queue pair has had a connection. EMFILE, ENFILE, ENOMEM. A synchronous identifier also returns the
+/// errno of a CONNECT_ERROR event, and EINTR if a signal handler has run.
 ///
 /// # Safety
 ///
@@ -145,26 +165,28 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
         // SAFETY: rdma_accept(3) requires that `id` is an identifier of softverbs that has not been
         // destroyed.
         let own = unsafe { &IdObject::own(id).cm };
+        let carrier = if own.is_for_datagrams() { Carrier::Answer } else { Carrier::Accept };
         // SAFETY: rdma_accept(3) requires that `param` is NULL or points to connection parameters whose
         // private data is readable.
-        let param = unsafe { read_param(param, Carrier::Accept) }?;
+        let mut param = unsafe { read_param(param, carrier) }?;
         // SAFETY: rdma_accept(3) requires that `id` is not destroyed during the call, and that its field `qp`
         // is NULL or a queue pair that has not been destroyed.
-        let qp = unsafe { queue_pair(id, own, param.qp_num) }?;
+        let qp = unsafe { queue_pair(id, own, &mut param.qp_num) }?;
         own.can_accept()?;
         // SAFETY: rdma_accept(3) requires that `id` is not destroyed during the call, and that its field `qp`
         // is NULL or a queue pair that has not been destroyed.
         unsafe { sync::prepare(id) }?;
-        own.accept(qp.as_deref(), &param.into())
+        own.accept(qp.as_deref(), &param.into())?;
+        Ok(own.is_for_datagrams())
     })();
     // SAFETY: rdma_accept(3) requires that `id` is not destroyed during the call; the connection was accepted
     // after `prepare`.
-    finish(result.and_then(|()| unsafe { sync::outcome(id) }))
+    finish(result.and_then(|is_final| if is_final { Ok(()) } else { unsafe { sync::outcome(id) } }))
 }
 
 /// Rejects a connect request; the peer gets `len` bytes of private data with the rejection. Returns 0, also
 /// if the peer has already closed the connection, or -1 and errno EINVAL: no connect request, `private_data`
-/// is NULL although `len` is not 0, or `len` exceeds 251 (in adapter mode, 148).
+/// is NULL although `len` is not 0, or `len` exceeds 251 (in adapter mode, 148; for datagrams, 136).
 ///
 /// # Safety
 ///
@@ -174,8 +196,9 @@ pub unsafe fn rdma_reject(id: *mut rdma_cm_id, private_data: *const c_void, len:
         // SAFETY: rdma_reject(3) requires that `id` is an identifier of softverbs that has not been
         // destroyed.
         let own = unsafe { &IdObject::own(id).cm };
+        let carrier = if own.is_for_datagrams() { Carrier::Answer } else { Carrier::Reject };
         // SAFETY: rdma_reject(3) requires that `private_data` points to `len` bytes; NULL is checked.
-        let private_data = unsafe { read_private_data(private_data, len, Carrier::Reject) }?;
+        let private_data = unsafe { read_private_data(private_data, len, carrier) }?;
         own.reject(&private_data)
     })();
     finish(result)

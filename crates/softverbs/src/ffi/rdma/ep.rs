@@ -6,14 +6,12 @@
 //! the queue pairs that [`rdma_get_request`] creates for its connections.
 
 use libc::c_int;
-use rdma_sys::{
-    ibv_pd, ibv_qp_init_attr, ibv_qp_type, rdma_addrinfo, rdma_cm_event, rdma_cm_event_type, rdma_cm_id,
-};
+use rdma_sys::{ibv_pd, ibv_qp_init_attr, rdma_addrinfo, rdma_cm_event, rdma_cm_event_type, rdma_cm_id};
 use std::ptr::{addr_of, addr_of_mut, null_mut};
 
 use super::addrinfo::PASSIVE;
 use super::event::take_event;
-use super::handle::IdObject;
+use super::handle::{IdObject, qp_type};
 use super::{
     finish, rdma_bind_addr, rdma_create_id, rdma_create_qp, rdma_destroy_id, rdma_destroy_qp,
     rdma_destroy_srq, rdma_resolve_addr, rdma_resolve_route, sync,
@@ -35,10 +33,10 @@ const TIMEOUT_MS: c_int = 2000;
 /// queue pair is `ai_qp_type`, whatever `attr` says. `ai_route` and `ai_connect` hold InfiniBand data and are
 /// not used.
 ///
-/// Returns 0, or -1 and errno. EOPNOTSUPP: `ai_qp_type` is not IBV_QPT_RC, or the port space is not
-/// RDMA_PS_TCP. EINVAL: `id` or `res` is NULL, an address is missing, or the protection domain belongs to
-/// another device. Other errors of rdma_bind_addr(3), rdma_resolve_addr(3) and rdma_create_qp(3). After an
-/// error `id` is unchanged.
+/// Returns 0, or -1 and errno. EOPNOTSUPP: `ai_qp_type` is not that of the port space (IBV_QPT_UD of
+/// RDMA_PS_UDP, otherwise IBV_QPT_RC), or as from [`rdma_create_id`]. EINVAL: `id` or `res` is NULL, an
+/// address is missing, or the protection domain belongs to another device. Other errors of rdma_bind_addr(3),
+/// rdma_resolve_addr(3) and rdma_create_qp(3). After an error `id` is unchanged.
 ///
 /// # Safety
 ///
@@ -55,8 +53,11 @@ pub unsafe fn rdma_create_ep(
     // SAFETY: `res` is not NULL, and rdma_create_ep(3) requires that it points to an rdma_addrinfo; it holds
     // only integers and addresses, and is copied.
     let res = unsafe { res.read() };
-    if res.ai_qp_type != ibv_qp_type::IBV_QPT_RC as c_int {
-        return finish(Err(unsupported("an endpoint with a queue pair type other than IBV_QPT_RC")));
+    // Another port space than RDMA_PS_UDP has a protocol that connects.
+    if res.ai_qp_type != qp_type(res.ai_port_space as u32) as c_int {
+        return finish(Err(unsupported(
+            "an endpoint whose queue pair type is not that of its port space: IBV_QPT_UD of RDMA_PS_UDP, else IBV_QPT_RC",
+        )));
     }
     let mut new = null_mut();
     // SAFETY: the channel is NULL, and `new` is a local variable that is valid for writes.
@@ -100,7 +101,7 @@ unsafe fn set_up(
             errno_of(rdma_bind_addr(id, src))?;
             if !attr.is_null() {
                 let mut template = attr.read();
-                template.qp_type = ibv_qp_type::IBV_QPT_RC;
+                template.qp_type = addr_of!((*id).qp_type).read();
                 if !pd.is_null() {
                     if addr_of!((*pd).context).read() != soft0::context() {
                         return Err(libc::EINVAL);
@@ -116,7 +117,7 @@ unsafe fn set_up(
         if !attr.is_null() {
             // `attr` is written only if the queue pair was created.
             let mut wanted = attr.read();
-            wanted.qp_type = ibv_qp_type::IBV_QPT_RC;
+            wanted.qp_type = addr_of!((*id).qp_type).read();
             errno_of(rdma_create_qp(id, pd, &mut wanted))?;
             attr.write(wanted);
         }

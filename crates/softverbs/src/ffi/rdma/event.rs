@@ -5,8 +5,8 @@
 //! request is created when the request is fetched.
 
 use libc::c_int;
-use rdma_sys::{rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel};
-use std::ptr::{addr_of, null_mut};
+use rdma_sys::{rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_ud_param};
+use std::ptr::{addr_of, null, null_mut};
 
 use super::finish;
 use super::handle::new_requested_id;
@@ -14,6 +14,7 @@ use crate::cancel::Whole;
 use crate::cm::event::Event;
 use crate::cm::id::{Channel, is_connect_request};
 use crate::ffi::object::Object;
+use crate::ffi::verbs;
 use crate::limits::MAX_PRIVATE_DATA_IN;
 use crate::sys::Errno;
 
@@ -138,8 +139,21 @@ pub(super) fn event_to_c(
     c.event = event.kind;
     c.status = event.status;
     let len = private_data.len() as u8;
+    let data = if len == 0 { null() } else { private_data.as_ptr().cast() };
+    if let Some(datagrams) = event.datagrams {
+        // SAFETY: all-zero is a valid ibv_ah_attr: it holds only integers.
+        let no_path = || unsafe { std::mem::zeroed() };
+        c.param.ud = rdma_ud_param {
+            private_data: data,
+            private_data_len: len,
+            ah_attr: datagrams.path.map_or_else(no_path, |path| verbs::datagram_path(&path)),
+            qp_num: event.qp_num,
+            qkey: datagrams.qkey,
+        };
+        return EventObject::create(c, (private_data, event.reason));
+    }
     c.param.conn = rdma_conn_param {
-        private_data: if len == 0 { std::ptr::null() } else { private_data.as_ptr().cast() },
+        private_data: data,
         private_data_len: len,
         responder_resources: event.responder_resources,
         initiator_depth: event.initiator_depth,

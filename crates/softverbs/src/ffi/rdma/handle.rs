@@ -2,7 +2,9 @@
 //! The object of an identifier: the C structure `rdma_cm_id`, and the data of softverbs behind it.
 
 use libc::c_void;
-use rdma_sys::{ibv_qp_init_attr, ibv_sa_path_rec, rdma_cm_id, rdma_event_channel, rdma_port_space};
+use rdma_sys::{
+    ibv_qp_init_attr, ibv_qp_type, ibv_sa_path_rec, rdma_cm_id, rdma_event_channel, rdma_port_space,
+};
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
 
@@ -54,13 +56,22 @@ pub(super) fn blank_id(
     c.channel = channel;
     c.context = context;
     c.ps = ps;
-    c.qp_type = rdma_sys::ibv_qp_type::IBV_QPT_RC;
+    c.qp_type = qp_type(ps);
     c
 }
 
-/// The port space with this number, of those that connect.
+/// The port space with this number, of those that the device has.
 pub(super) fn port_space(ps: rdma_port_space::Type) -> PortSpace {
-    if ps == rdma_port_space::RDMA_PS_IB { PortSpace::Ib } else { PortSpace::Tcp }
+    match ps {
+        rdma_port_space::RDMA_PS_UDP => PortSpace::Udp,
+        rdma_port_space::RDMA_PS_IB => PortSpace::Ib,
+        _ => PortSpace::Tcp,
+    }
+}
+
+/// The type of the queue pairs of identifiers in a port space.
+pub(super) fn qp_type(ps: rdma_port_space::Type) -> ibv_qp_type::Type {
+    if port_space(ps).is_for_datagrams() { ibv_qp_type::IBV_QPT_UD } else { ibv_qp_type::IBV_QPT_RC }
 }
 
 /// Creates the identifier of a connect request, with the channel `on` of the program, or synchronous if that

@@ -32,8 +32,8 @@ use crate::sys;
 /// event. rdma_connect, rdma_listen and rdma_accept create a hidden channel for it, which needs a descriptor;
 /// resolving does not.
 ///
-/// Returns 0, or -1 and errno. EOPNOTSUPP: `ps` is a port space for datagrams (RDMA_PS_UDP, RDMA_PS_IPOIB),
-/// or on an iWARP device RDMA_PS_IB. EINVAL: not a port space.
+/// Returns 0, or -1 and errno. EOPNOTSUPP: `ps` is RDMA_PS_IPOIB, or on an iWARP device RDMA_PS_UDP or
+/// RDMA_PS_IB. EINVAL: not a port space.
 ///
 /// # Safety
 ///
@@ -47,11 +47,14 @@ pub unsafe fn rdma_create_id(
     use rdma_port_space::{RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP};
     match ps {
         RDMA_PS_TCP => {}
-        RDMA_PS_IB if transport().has_ib_ports() => {}
-        RDMA_PS_UDP | RDMA_PS_IPOIB | RDMA_PS_IB => {
+        RDMA_PS_IB | RDMA_PS_UDP if transport().has_ib_ports() => {}
+        RDMA_PS_IPOIB if transport().has_ib_ports() => {
             return finish(Err(unsupported(
-                "a port space other than RDMA_PS_TCP, or on a RoCE device RDMA_PS_IB: the device has reliable connections only",
+                "RDMA_PS_IPOIB, which needs an IPoIB interface: on RoCE, RDMA_PS_UDP is for datagrams",
             )));
+        }
+        RDMA_PS_UDP | RDMA_PS_IPOIB | RDMA_PS_IB => {
+            return finish(Err(unsupported("a port space other than RDMA_PS_TCP on an iWARP device")));
         }
         _ => return finish(Err(libc::EINVAL)),
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The queue pair of an identifier: rdma_create_qp(3) and rdma_destroy_qp(3).
 //!
-//! A queue pair created here belongs to its identifier and starts in the state INIT. Completion queues that
-//! the program does not supply are created together with their channels, and destroyed together with the
-//! queue pair.
+//! A queue pair created here belongs to its identifier and starts in the state INIT, one for datagrams in
+//! RTS. Completion queues that the program does not supply are created together with their channels, and
+//! destroyed together with the queue pair.
 
 use libc::c_int;
 use rdma_sys::{
@@ -34,7 +34,8 @@ pub(super) unsafe fn connection_of(qp: *mut ibv_qp) -> Arc<Qp> {
 }
 
 /// Creates the queue pair of an identifier, as ibv_create_qp(3) does, but in the state INIT, in which it
-/// accepts receives. What `attr` does not specify is supplemented, and stored in `attr`:
+/// accepts receives; for datagrams (RDMA_PS_UDP) in the state RTS, with the Q_Key RDMA_UDP_QKEY. What `attr`
+/// does not specify is supplemented, and stored in `attr`:
 ///
 /// - no protection domain: that of the identifier, or the default one of the device;
 /// - no completion queue: that of the identifier, or a new one with a channel, which has as many entries as
@@ -44,9 +45,10 @@ pub(super) unsafe fn connection_of(qp: *mut ibv_qp) -> Arc<Qp> {
 /// - no shared receive queue: that of the identifier, if it has one.
 ///
 /// Returns 0, or -1 and errno. EINVAL: a NULL pointer, an identifier that has no device yet or already has a
-/// queue pair, an object of another device, a completion queue other than the identifier's, or as for
-/// ibv_create_qp(3). EOPNOTSUPP as for ibv_create_qp(3). EMFILE, ENFILE, ENOMEM. After an error `attr` and
-/// the identifier are unchanged.
+/// queue pair, a type other than the one that its port space has (IBV_QPT_RC, for RDMA_PS_UDP IBV_QPT_UD), an
+/// object of another device, a completion queue other than the identifier's, or as for ibv_create_qp(3).
+/// EOPNOTSUPP as for ibv_create_qp(3). EMFILE, ENFILE, ENOMEM. After an error `attr` and the identifier are
+/// unchanged.
 ///
 /// # Safety
 ///
@@ -114,7 +116,7 @@ unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<
     // SAFETY: the caller guarantees that `id` has not been destroyed. rdma_create_qp(3) requires that no
     // other thread changes it at the same time, so the structure can be copied.
     let (own, verbs, c) = unsafe { (IdObject::own(id), addr_of!((*id).verbs).read(), id.read()) };
-    if verbs.is_null() || !c.qp.is_null() || own.cm.qp().is_some() {
+    if verbs.is_null() || !c.qp.is_null() || own.cm.qp().is_some() || attr.qp_type != c.qp_type {
         return Err(libc::EINVAL);
     }
     if attr.comp_mask & MASK_PD == 0 || attr.pd.is_null() {
@@ -143,7 +145,14 @@ unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<
                 let shared = if attr.srq.is_null() { 0 } else { verbs::SrqObject::own(attr.srq).capacity() };
                 attr.recv_cq = queues.recv(verbs, id, attr.cap.max_recv_wr.max(shared))?;
             }
-            verbs::create_qp(verbs, attr)
+            let qp = verbs::create_qp(verbs, attr)?;
+            match verbs::enter_init(qp) {
+                Ok(()) => Ok(qp),
+                Err(e) => {
+                    verbs::destroy_qp(qp);
+                    Err(e)
+                }
+            }
         })()
     };
     match created {
@@ -151,7 +160,6 @@ unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<
             // SAFETY: `qp` has just been created, and the caller guarantees that `id` has not been destroyed.
             // The program reads these fields only after this function has returned.
             unsafe {
-                verbs::enter_init(qp);
                 own.cm.set_qp(Some(connection_of(qp)));
                 queues.store(id);
                 addr_of_mut!((*id).qp).write(qp);

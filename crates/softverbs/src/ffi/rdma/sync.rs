@@ -15,8 +15,8 @@ use super::event::{rdma_ack_cm_event, take_event, try_take_event};
 use super::handle::IdObject;
 use crate::sys::Errno;
 use rdma_cm_event_type::{
-    RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
-    RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
+    RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED,
+    RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
 };
 
 /// Whether an identifier is synchronous, so that its functions wait.
@@ -115,6 +115,7 @@ fn is_outcome(kind: rdma_cm_event_type::Type) -> bool {
         RDMA_CM_EVENT_ESTABLISHED
             | RDMA_CM_EVENT_REJECTED
             | RDMA_CM_EVENT_UNREACHABLE
+            | RDMA_CM_EVENT_ADDR_ERROR
             | RDMA_CM_EVENT_CONNECT_ERROR
     )
 }

@@ -214,15 +214,15 @@ pub(crate) unsafe fn create_qp(
 /// # Safety
 ///
 /// `qp` must come from [`create_qp`] and not have been destroyed.
-pub(crate) unsafe fn enter_init(qp: *mut ibv_qp) {
+pub(crate) unsafe fn enter_init(qp: *mut ibv_qp) -> Result<(), Errno> {
     // SAFETY: the caller guarantees that `qp` comes from `create_qp` and has not been destroyed. Programs
     // only read the field `state`.
     unsafe {
         let own = QpObject::own(qp);
-        // A new queue pair can always enter INIT.
-        let _ = transport().enter_init(own);
+        transport().enter_init(own)?;
         addr_of_mut!((*qp).state).write(number_of(own.qp.state()));
     }
+    Ok(())
 }
 
 /// The slot of the extended context that the inline function `ibv_create_qp_ex` of `verbs.h` calls. As

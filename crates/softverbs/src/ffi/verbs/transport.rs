@@ -58,7 +58,7 @@ pub(crate) trait Transport: Sync {
     fn has_type(&self, kind: Kind) -> bool;
     /// Whether rdma_cm has the port space RDMA_PS_IB.
     fn has_ib_ports(&self) -> bool;
-    /// Moves a new queue pair of rdma_cm to INIT.
+    /// Moves a new queue pair of rdma_cm to INIT, one for datagrams to RTS.
     fn enter_init(&self, own: &QpOwn) -> Result<(), Errno>;
     /// What connects a queue pair for rdma_cm; `None`: the connection does.
     fn on_terms(&self, own: &QpOwn) -> Option<OnTerms>;

@@ -9,9 +9,9 @@ use super::{Agent, random};
 use crate::cm::protocol::{self, Params, Request};
 use crate::qp::{ConnObserver, Qp};
 use crate::sys::Errno;
-use transport::roce::cm::{self, Accept, CommId, ConnParam};
+use transport::roce::cm::{Accept, CommId, ConnParam, Route, SidrAnswer};
 use transport::roce::wire::Psn;
-use transport::roce::wire::cm::Reason;
+use transport::roce::wire::cm::{Reason, ServiceId, SidrStatus, UDP_QKEY};
 
 /// The delay of acknowledgements that is announced to the peer: 4.096 us * 2^15, as of rxe.
 const TARGET_ACK_DELAY: u8 = 15;
@@ -22,15 +22,23 @@ pub(super) struct Unfetched {
     exchange: CommId,
     /// `None`: fetched.
     addresses: Option<(SocketAddr, SocketAddr)>,
-    param: ConnParam,
+    /// `None`: it is for datagrams.
+    param: Option<ConnParam>,
 }
 
 impl Unfetched {
-    pub(super) fn new(agent: Arc<Agent>, exchange: CommId, request: &cm::Request) -> Self {
-        let port = request.service.port().map_or(0, |(_, port)| port);
-        let local = SocketAddr::new(request.route.local, port);
-        let peer = SocketAddr::new(request.route.remote, request.source_port);
-        Self { agent, exchange, addresses: Some((local, peer)), param: request.param }
+    pub(super) fn new(
+        agent: Arc<Agent>,
+        exchange: CommId,
+        route: Route,
+        service: ServiceId,
+        source_port: u16,
+        param: Option<ConnParam>,
+    ) -> Self {
+        let port = service.port().map_or(0, |(_, port)| port);
+        let local = SocketAddr::new(route.local, port);
+        let peer = SocketAddr::new(route.remote, source_port);
+        Self { agent, exchange, addresses: Some((local, peer)), param }
     }
 }
 
@@ -62,7 +70,7 @@ struct Fetched {
     exchange: CommId,
     local: SocketAddr,
     peer: SocketAddr,
-    param: ConnParam,
+    param: Option<ConnParam>,
 }
 
 impl Request for Fetched {
@@ -80,7 +88,7 @@ impl Request for Fetched {
 
     /// The RTU or the first packet of the peer.
     fn is_awaited(&self) -> bool {
-        true
+        self.param.is_some()
     }
 
     /// EINVAL: the private data is too long, or the peer has withdrawn its request. Errors of the transitions
@@ -91,13 +99,14 @@ impl Request for Fetched {
         qp: Option<&Qp>,
         params: &Params,
     ) -> Result<(), Errno> {
+        let Some(param) = self.param else { return self.answer(params) };
         let depth = |wanted: u16, most: u8| u8::try_from(wanted).unwrap_or(u8::MAX).min(most);
         let call = Accept {
             qpn: qp.map_or(params.qp_num, |qp| qp.num),
             srq: qp.map_or(params.srq, |qp| qp.srq.is_some()),
             starting_psn: Psn::new(random() & 0xff_ffff),
-            responder_resources: depth(params.ird, self.param.responder_resources),
-            initiator_depth: depth(params.ord, self.param.initiator_depth),
+            responder_resources: depth(params.ird, param.responder_resources),
+            initiator_depth: depth(params.ord, param.initiator_depth),
             rnr_retry_count: params.rnr_retry,
             target_ack_delay: TARGET_ACK_DELAY,
             private_data: &params.private_data,
@@ -116,7 +125,21 @@ impl Request for Fetched {
         }
         let _ = self.agent.call(|state, now| {
             state.ids.remove(&self.exchange);
-            state.manager.reject(self.exchange, Reason::CONSUMER, private_data, now)
+            if self.param.is_some() {
+                return state.manager.reject(self.exchange, Reason::CONSUMER, private_data, now);
+            }
+            let answer = SidrAnswer::Refused { status: SidrStatus::REJECTED, private_data };
+            state.manager.answer(self.exchange, &answer, now)
         });
+    }
+}
+
+impl Fetched {
+    /// Answers with the queue pair for datagrams. EINVAL: the private data is too long, or the program has
+    /// not specified a queue pair.
+    fn answer(&self, params: &Params) -> Result<(), Errno> {
+        let answer =
+            SidrAnswer::Valid { qpn: params.qp_num, qkey: UDP_QKEY, private_data: &params.private_data };
+        self.agent.call(|state, now| state.manager.answer(self.exchange, &answer, now))
     }
 }

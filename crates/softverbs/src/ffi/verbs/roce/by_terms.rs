@@ -7,11 +7,15 @@ use rdma_sys::{ibv_ah_attr, ibv_qp_attr, ibv_qp_state};
 use super::modify::{Connection, Modified, blank};
 use super::transitions::*;
 use super::{Host, with_table};
+use crate::cm::event::DatagramPath;
 use crate::ffi::verbs::PORT as PORT_NUM;
 use crate::qp::Kind;
 use crate::sys::Errno;
-use transport::roce::cm::Terms;
+use transport::roce::cm::{Route, Terms};
 use transport::roce::wire::gid;
+
+/// The hop limit of datagrams, as of Linux.
+const HOP_LIMIT: u8 = 64;
 
 /// The attributes of a transition, and the mask that selects them.
 pub(crate) type Attributes = (ibv_qp_attr, u32);
@@ -30,7 +34,9 @@ pub(crate) fn receive(terms: &Terms) -> Result<Attributes, Errno> {
     let index = with_table(|table| table.find(terms.route.local)).ok_or(libc::EADDRNOTAVAIL)?;
     let mut attr = blank();
     attr.qp_state = ibv_qp_state::IBV_QPS_RTR;
-    attr.ah_attr = path(terms, u8::try_from(index).map_err(|_| libc::EADDRNOTAVAIL)?);
+    attr.ah_attr = path(terms.route, terms.traffic_class, terms.hop_limit);
+    attr.ah_attr.grh.sgid_index = u8::try_from(index).map_err(|_| libc::EADDRNOTAVAIL)?;
+    attr.ah_attr.grh.flow_label = terms.flow_label;
     attr.path_mtu = u32::from(terms.mtu.code());
     attr.dest_qp_num = terms.dest_qp;
     attr.rq_psn = terms.rq_psn.get();
@@ -50,15 +56,32 @@ pub(crate) fn send(terms: &Terms) -> Attributes {
     (attr, STATE | SQ_PSN | TIMEOUT | RETRY_CNT | RNR_RETRY | MAX_QP_RD_ATOMIC)
 }
 
-fn path(terms: &Terms, sgid_index: u8) -> ibv_ah_attr {
+/// INIT of a queue pair for datagrams.
+pub(crate) fn init_for_datagrams(qkey: u32) -> Attributes {
+    let mut attr = blank();
+    attr.qp_state = ibv_qp_state::IBV_QPS_INIT;
+    attr.port_num = PORT_NUM;
+    attr.qkey = qkey;
+    (attr, STATE | PKEY_INDEX | PORT | QKEY)
+}
+
+/// The path of datagrams, for ibv_create_ah(3), which fails if the local address is no longer in the GID
+/// table.
+pub(crate) fn datagram_path(to: &DatagramPath) -> ibv_ah_attr {
+    let mut attr = path(to.route, to.traffic_class, HOP_LIMIT);
+    let index = with_table(|table| table.find(to.route.local));
+    attr.grh.sgid_index = index.and_then(|index| u8::try_from(index).ok()).unwrap_or(u8::MAX);
+    attr
+}
+
+/// A path, without the index of the local address.
+fn path(route: Route, traffic_class: u8, hop_limit: u8) -> ibv_ah_attr {
     let mut attr = blank().ah_attr;
     attr.is_global = 1;
     attr.port_num = PORT_NUM;
-    attr.grh.dgid.raw = gid(terms.route.remote);
-    attr.grh.sgid_index = sgid_index;
-    attr.grh.flow_label = terms.flow_label;
-    attr.grh.traffic_class = terms.traffic_class;
-    attr.grh.hop_limit = terms.hop_limit;
+    attr.grh.dgid.raw = gid(route.remote);
+    attr.grh.traffic_class = traffic_class;
+    attr.grh.hop_limit = hop_limit;
     attr
 }
 
@@ -68,7 +91,23 @@ pub(super) fn enter_init(
     connection: &impl Connection,
     access: u32,
 ) -> Result<(), Errno> {
-    modify(modified, connection, &init(access))
+    modify(Kind::Rc, modified, connection, &init(access))
+}
+
+/// Moves a new queue pair for datagrams to RTS, as librdmacm does: the first PSN is 0.
+pub(super) fn begin_datagrams(
+    modified: &mut Modified,
+    connection: &impl Connection,
+    qkey: u32,
+) -> Result<(), Errno> {
+    let to = |state| {
+        let mut attr = blank();
+        attr.qp_state = state;
+        attr
+    };
+    modify(Kind::Ud, modified, connection, &init_for_datagrams(qkey))?;
+    modify(Kind::Ud, modified, connection, &(to(ibv_qp_state::IBV_QPS_RTR), STATE))?;
+    modify(Kind::Ud, modified, connection, &(to(ibv_qp_state::IBV_QPS_RTS), STATE | SQ_PSN))
 }
 
 /// Moves a queue pair in RESET or INIT to RTS. After an error it is in one of these states or in RTR.
@@ -78,17 +117,18 @@ pub(super) fn connect(
     terms: &Terms,
     access: u32,
 ) -> Result<(), Errno> {
-    modify(modified, connection, &init(access))?;
-    modify(modified, connection, &receive(terms)?)?;
-    modify(modified, connection, &send(terms))
+    modify(Kind::Rc, modified, connection, &init(access))?;
+    modify(Kind::Rc, modified, connection, &receive(terms)?)?;
+    modify(Kind::Rc, modified, connection, &send(terms))
 }
 
 fn modify(
+    kind: Kind,
     modified: &mut Modified,
     connection: &impl Connection,
     (attr, mask): &Attributes,
 ) -> Result<(), Errno> {
-    modified.modify(Kind::Rc, attr, *mask, connection, &Host).map_err(|refusal| {
+    modified.modify(kind, attr, *mask, connection, &Host).map_err(|refusal| {
         log::warn!("rdma_cm cannot connect a queue pair: {refusal}");
         refusal.errno
     })

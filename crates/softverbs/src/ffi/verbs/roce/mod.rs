@@ -41,10 +41,11 @@ use crate::{config, port};
 use ::transport::access::{FLUSH_GLOBAL, FLUSH_PERSISTENT, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use ::transport::roce::rc::{ReceiveTerms, SendTerms};
 use ::transport::roce::ud;
+use ::transport::roce::wire::cm::UDP_QKEY;
 use ::transport::roce::wire::{PathMtu, Psn};
 use ::transport::route::Route;
 pub(crate) use ah::destination;
-pub(crate) use by_terms::{receive as receive_of_cm, send as send_of_cm};
+pub(crate) use by_terms::{datagram_path, init_for_datagrams, receive as receive_of_cm, send as send_of_cm};
 use gid_table::GidTable;
 pub(crate) use modify::Modified;
 use modify::{Connection, Network};
@@ -124,7 +125,11 @@ impl Transport for Roce {
     }
 
     fn enter_init(&self, own: &QpOwn) -> Result<(), Errno> {
-        by_terms::enter_init(&mut lock(&own.modified), &own.connection(), CM_ACCESS)
+        let (mut modified, connection) = (lock(&own.modified), own.connection());
+        match own.qp.kind {
+            Kind::Ud => by_terms::begin_datagrams(&mut modified, &connection, UDP_QKEY),
+            _ => by_terms::enter_init(&mut modified, &connection, CM_ACCESS),
+        }
     }
 
     fn on_terms(&self, own: &QpOwn) -> Option<OnTerms> {
