@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::addr;
+use super::event::DatagramPath;
 use super::id::{Channel, Id, Protocol};
 use super::protocol::{Attempt, Params, Request};
 use super::{injected, iwarp, roce};
@@ -244,6 +245,19 @@ impl Id {
         }
         self.protocol().release();
         self.leave_channel();
+    }
+
+    /// Joins a multicast group, or only determines the path to it if nothing is to be received from it.
+    /// EINVAL: not an identifier for datagrams, one without a local address, or not a multicast address.
+    pub(crate) fn join(&self, group: &SocketAddr, receives: bool) -> Result<DatagramPath, Errno> {
+        let options = self.state().options;
+        self.protocol().join(group.ip(), receives, options)
+    }
+
+    /// Leaves a multicast group. Returns whether the identifier has received from it. EADDRNOTAVAIL: it has
+    /// not joined.
+    pub(crate) fn leave(&self, group: &SocketAddr) -> Result<bool, Errno> {
+        self.protocol().leave(group.ip())
     }
 
     /// Whether the identifier is for datagrams, and has no connection.

@@ -42,6 +42,8 @@ pub(crate) struct Datagrams {
     pub qkey: u32,
     /// `ah_attr`.
     pub path: Option<DatagramPath>,
+    /// The context of a multicast group, the address in `private_data`.
+    pub context: usize,
 }
 
 /// The path of datagrams to a queue pair.

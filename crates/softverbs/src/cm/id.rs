@@ -6,12 +6,12 @@
 //! waits. Events are queued with `state` locked, so rdma_migrate_id(3) moves all of them.
 #![forbid(unsafe_code)]
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::event::{self, Event};
+use super::event::{self, DatagramPath, Event};
 use super::options::Options;
 use super::protocol::{Attempt, Refused, Request};
 use crate::channel::EventQueue;
@@ -60,6 +60,14 @@ pub(super) trait Protocol: Send + Sync {
     /// Whether the identifier is for datagrams: it gets the queue pair of a service, not a connection.
     fn is_for_datagrams(&self) -> bool {
         false
+    }
+    /// Joins a multicast group. Returns the path to it. EINVAL: not for datagrams, or no local address.
+    fn join(&self, _group: IpAddr, _receives: bool, _options: Options) -> Result<DatagramPath, Errno> {
+        Err(libc::EINVAL)
+    }
+    /// Leaves a multicast group. Returns whether the identifier has received from it.
+    fn leave(&self, _group: IpAddr) -> Result<bool, Errno> {
+        Err(libc::EADDRNOTAVAIL)
     }
     /// The attributes of the queue pair, once the peer has sent its own.
     fn terms(&self) -> Option<Terms>;

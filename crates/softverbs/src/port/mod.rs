@@ -35,6 +35,7 @@ mod datagram;
 mod drops;
 mod flush_icrc;
 mod forward;
+mod groups;
 mod inlet;
 mod management;
 mod numbers;
@@ -56,6 +57,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, Weak};
 
 use drops::{Drops, Reason};
+use groups::Groups;
 use management::Management;
 use order::Order;
 use owners::Owners;
@@ -75,6 +77,7 @@ use crate::{config, fork, lock};
 use rpma_metrics::packets;
 use transport::roce::link::Dropped;
 
+pub(crate) use groups::Membership;
 pub(crate) use inlet::Inlet;
 pub(crate) use management::{Agent, Full};
 pub(crate) use numbers::{allocate_number, release_number};
@@ -124,6 +127,7 @@ pub(crate) struct Port {
     drops: Drops,
     traffic: Traffic,
     management: Management,
+    groups: Groups,
 }
 
 static PORT: PerProcess<Arc<Port>> = PerProcess::new();
@@ -158,6 +162,7 @@ impl Port {
             drops: Drops::default(),
             traffic: Traffic::default(),
             management: Management::default(),
+            groups: Groups::default(),
         });
         port.engine.add(port.token, port.sockets.set.fd(), libc::EPOLLIN as u32, port.clone())?;
         *bound = Some(port.clone());

@@ -26,6 +26,8 @@ use transport::roce::wire::UDP_PORT;
 const BUFFER_LEN: i32 = 8 << 20;
 /// Receive packets over IPv6 without a UDP checksum, as adapters and rxe send them (linux/udp.h).
 const UDP_NO_CHECK6_RX: i32 = 102;
+/// As IP_MULTICAST_ALL (linux/in6.h).
+const IPV6_MULTICAST_ALL: i32 = 29;
 const IN: u32 = libc::EPOLLIN as u32;
 const IN_AND_OUT: u32 = (libc::EPOLLIN | libc::EPOLLOUT) as u32;
 
@@ -154,6 +156,8 @@ fn bind(family: Family) -> Result<Bound, Errno> {
         Family::V4 => {
             sys::require_option(&socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
             sys::require_option(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
+            // Not the packets of groups that only other processes have joined.
+            sys::set_option(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0);
         }
         Family::V6 => {
             sys::require_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
@@ -161,6 +165,7 @@ fn bind(family: Family) -> Result<Bound, Errno> {
             let discover = libc::IPV6_MTU_DISCOVER;
             sys::require_option(&socket, libc::IPPROTO_IPV6, discover, libc::IPV6_PMTUDISC_PROBE)?;
             sys::set_option(&socket, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1);
+            sys::set_option(&socket, libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
         }
     }
     sys::set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);

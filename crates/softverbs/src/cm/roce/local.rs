@@ -10,6 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use super::agent::{Agent, random};
+use super::multicast::Groups;
+use crate::cm::event::DatagramPath;
 use crate::cm::id::{Connecting, Id, Listening, Protocol};
 use crate::cm::options::Options;
 use crate::cm::ports::{Binding, Ports};
@@ -46,6 +48,7 @@ struct State {
     /// The local address of an identifier that is not bound.
     source: Option<SocketAddr>,
     exchange: Option<(Arc<Agent>, CommId)>,
+    groups: Groups,
 }
 
 /// The local end of an identifier over RoCE.
@@ -258,6 +261,20 @@ impl Protocol for Local {
 
     fn is_for_datagrams(&self) -> bool {
         self.space.is_for_datagrams()
+    }
+
+    /// Errors of [`Groups::join`].
+    fn join(&self, group: IpAddr, receives: bool, options: Options) -> Result<DatagramPath, Errno> {
+        let mut state = lock(&self.state);
+        let bound = state.binding.as_ref().map(Binding::addr).filter(|bound| !bound.ip().is_unspecified());
+        let source = bound.or(state.source).filter(|_| self.is_for_datagrams()).ok_or(libc::EINVAL)?;
+        state.groups.join(group, &source, receives)?;
+        let route = Route { local: source.ip(), remote: group };
+        Ok(DatagramPath { route, traffic_class: options.tos.unwrap_or(0) })
+    }
+
+    fn leave(&self, group: IpAddr) -> Result<bool, Errno> {
+        lock(&self.state).groups.leave(group)
     }
 
     fn needs_queue_pair(&self) -> bool {

@@ -3,11 +3,12 @@
 //!
 //! The exchanges of a process are one value ([`transport::roce::cm::Manager`]). [`agent`] drives it: messages
 //! and timers in, messages and events out. [`local`] is the local end of an identifier, its port and its
-//! exchange. A connect request is in `agent/request.rs`.
+//! exchange, and [`multicast`] its groups. A connect request is in `agent/request.rs`.
 #![forbid(unsafe_code)]
 
 mod agent;
 mod local;
+mod multicast;
 
 use std::sync::Arc;
 

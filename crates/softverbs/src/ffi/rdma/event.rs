@@ -4,7 +4,7 @@
 //! Each event is a block that belongs to the program until it acknowledges it. The identifier of a connect
 //! request is created when the request is fetched.
 
-use libc::c_int;
+use libc::{c_int, c_void};
 use rdma_sys::{rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_ud_param};
 use std::ptr::{addr_of, null, null_mut};
 
@@ -144,7 +144,7 @@ pub(super) fn event_to_c(
         // SAFETY: all-zero is a valid ibv_ah_attr: it holds only integers.
         let no_path = || unsafe { std::mem::zeroed() };
         c.param.ud = rdma_ud_param {
-            private_data: data,
+            private_data: if len == 0 { datagrams.context as *const c_void } else { data },
             private_data_len: len,
             ah_attr: datagrams.path.map_or_else(no_path, |path| verbs::datagram_path(&path)),
             qp_num: event.qp_num,

@@ -207,7 +207,7 @@ pub unsafe fn rdma_resolve_addr(
         unsafe { enter(id, Some(&from), Some(&to)) };
         // SAFETY: rdma_resolve_addr(3) requires that neither `id` nor its channel is destroyed during the
         // call.
-        unsafe { report(id, rdma_cm_event_type::RDMA_CM_EVENT_ADDR_RESOLVED) };
+        unsafe { report(id, Event::new(0, rdma_cm_event_type::RDMA_CM_EVENT_ADDR_RESOLVED, 0)) };
         Ok(())
     })();
     finish(result)
@@ -232,19 +232,18 @@ pub unsafe fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_i
         if transport().has_ib_ports() {
             route::enter_path(id);
         }
-        report(id, rdma_cm_event_type::RDMA_CM_EVENT_ROUTE_RESOLVED);
+        report(id, Event::new(0, rdma_cm_event_type::RDMA_CM_EVENT_ROUTE_RESOLVED, 0));
     }
     0
 }
 
-/// Reports a resolved address or route: queues the event, or for a synchronous identifier makes it the last
-/// event.
+/// Reports a resolved address or route, or a multicast group: queues the event, or for a synchronous
+/// identifier makes it the last event.
 ///
 /// # Safety
 ///
 /// `id` must be an identifier of softverbs that has not been destroyed.
-unsafe fn report(id: *mut rdma_cm_id, kind: rdma_cm_event_type::Type) {
-    let event = Event::new(0, kind, 0);
+pub(super) unsafe fn report(id: *mut rdma_cm_id, event: Event) {
     // SAFETY: the caller guarantees that `id` has not been destroyed. Its channel is NULL or not destroyed
     // either: rdma_destroy_event_channel(3) requires that its identifiers are destroyed first.
     unsafe {

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Multicast groups that the sockets of the port have joined: the kernel sends the messages of IGMP and MLD.
+//!
+//! A socket joins a group on an interface once, so members are counted.
+#![forbid(unsafe_code)]
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, Weak};
+
+use rustix::net::sockopt;
+
+use super::Port;
+use super::socket::Family;
+use crate::lock;
+use crate::sys::{Errno, to_errno};
+
+/// A group on an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Group {
+    /// The interface is that of a local address.
+    V4(Ipv4Addr, Ipv4Addr),
+    /// Interface 0: the one that the routing table has for the group.
+    V6(Ipv6Addr, u32),
+}
+
+/// The groups, with the number of their members.
+#[derive(Default)]
+pub(super) struct Groups(Mutex<HashMap<Group, usize>>);
+
+/// A membership of the process; dropping it leaves the group.
+pub(crate) struct Membership {
+    port: Weak<Port>,
+    group: Group,
+}
+
+impl Port {
+    /// Joins a group on the interface that has the address `local`; over IPv6, that of its scope or that of
+    /// the route. EINVAL: not a multicast address, or `local` is of the other family. ENODEV: no interface has
+    /// the address. ENOBUFS: net.ipv4.igmp_max_memberships.
+    pub(crate) fn join(self: &Arc<Self>, group: IpAddr, local: &SocketAddr) -> Result<Membership, Errno> {
+        let group = match (group, local) {
+            (IpAddr::V4(group), SocketAddr::V4(local)) if group.is_multicast() => {
+                Group::V4(group, *local.ip())
+            }
+            (IpAddr::V6(group), SocketAddr::V6(local)) if group.is_multicast() => {
+                Group::V6(group, local.scope_id())
+            }
+            _ => return Err(libc::EINVAL),
+        };
+        let mut groups = lock(&self.groups.0);
+        if !groups.contains_key(&group) {
+            self.change_membership(group, true)?;
+        }
+        *groups.entry(group).or_default() += 1;
+        Ok(Membership { port: Arc::downgrade(self), group })
+    }
+
+    fn change_membership(&self, group: Group, joins: bool) -> Result<(), Errno> {
+        let family = if matches!(group, Group::V4(..)) { Family::V4 } else { Family::V6 };
+        let socket = self.sockets.get(family).ok_or(libc::EAFNOSUPPORT)?;
+        to_errno(match (group, joins) {
+            (Group::V4(group, local), true) => sockopt::set_ip_add_membership(socket, &group, &local),
+            (Group::V4(group, local), false) => sockopt::set_ip_drop_membership(socket, &group, &local),
+            (Group::V6(group, interface), true) => {
+                sockopt::set_ipv6_add_membership(socket, &group, interface)
+            }
+            (Group::V6(group, interface), false) => {
+                sockopt::set_ipv6_drop_membership(socket, &group, interface)
+            }
+        })
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        let Some(port) = self.port.upgrade().filter(|port| port.is_own()) else { return };
+        let mut groups = lock(&port.groups.0);
+        let Some(members) = groups.get_mut(&self.group) else { return };
+        *members -= 1;
+        if *members == 0 {
+            groups.remove(&self.group);
+            // It fails if the interface is gone, and with it the membership.
+            let _ = port.change_membership(self.group, false);
+        }
+    }
+}
