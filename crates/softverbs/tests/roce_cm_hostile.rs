@@ -12,8 +12,11 @@ use rdma_sys::rdma_cm_event_type::*;
 use softverbs::rdma as cm;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use transport::roce::wire::cm::{Answered, GSI_QKEY, Mad, Message, Mra, Reason, Rep, Req};
-use transport::roce::wire::{Bth, Deth, Extension, GSI_QP, Opcode, Operation, Psn};
+use transport::roce::wire::cm::{
+    Answered, GSI_QKEY, Mad, Message, Mra, PortSpace, Reason, Rep, Req, ServiceId, SidrRep, SidrReq,
+    SidrStatus,
+};
+use transport::roce::wire::{Bth, DEFAULT_PKEY, Deth, Extension, GSI_QP, Opcode, Operation, Psn};
 
 /// An address that is neither that of the peer nor that of the process.
 const OTHER: [u8; 4] = [127, 0, 0, 8];
@@ -39,7 +42,7 @@ fn forged(num: u32, random: &mut fastrand::Rng) -> Message {
     let slot = if random.u8(..4) > 0 { num >> 16 } else { random.u32(..256) };
     let remote_comm_id = slot << 24 | random.u32(..1 << 24);
     let local_comm_id = random.u32(..);
-    match random.u8(..8) {
+    match random.u8(..10) {
         0 => ready(local_comm_id, remote_comm_id),
         1 => disconnected(local_comm_id, remote_comm_id),
         2 | 3 => disconnecting(local_comm_id, remote_comm_id, num),
@@ -55,6 +58,22 @@ fn forged(num: u32, random: &mut fastrand::Rng) -> Message {
             rejected(local_comm_id, random.u32(..2) * remote_comm_id, reason)
         }
         6 => other_reply(local_comm_id, remote_comm_id),
+        7 => Message::SidrRep(SidrRep {
+            request_id: remote_comm_id,
+            status: SidrStatus::VALID,
+            info_len: 0,
+            qpn: num,
+            service_id: ServiceId::new(PortSpace::Udp, 1),
+            qkey: 1,
+            info: [0; SidrRep::INFO_LEN],
+            private_data: [0; SidrRep::PRIVATE_DATA_LEN],
+        }),
+        8 => Message::SidrReq(SidrReq {
+            request_id: local_comm_id,
+            pkey: DEFAULT_PKEY,
+            service_id: ServiceId::new(PortSpace::Udp, 1),
+            private_data: [0; SidrReq::PRIVATE_DATA_LEN],
+        }),
         // A service without a listener.
         _ => Message::Req(request(1, local_comm_id)),
     }

@@ -560,3 +560,62 @@ fn a_group_is_joined_once_and_left_by_its_last_member() {
     assert!(!groups().contains(&GROUP.to_owned()), "a destroyed identifier leaves its groups");
     [first_events, second_events].into_iter().for_each(close);
 }
+
+/// As `mckey`: each member receives what the sender sends to the group.
+#[test]
+fn members_of_a_group_receive_its_datagrams() {
+    if !child_alone("members_of_a_group_receive_its_datagrams") {
+        return;
+    }
+    let mut wanted = address("239.1.2.3", 0);
+    let addr = (&raw mut wanted).cast();
+    let member = |receives: bool| {
+        let events = channel();
+        let (id, mut local) = (new_id(events), address("127.0.0.1", 0));
+        // SAFETY: the identifier lives, and the addresses outlive the calls.
+        unsafe {
+            assert_eq!(cm::rdma_bind_addr(id, (&raw mut local).cast()), 0);
+            let end = end_of(id);
+            let mut attr = rdma_cm_join_mc_attr_ex { comp_mask: 3, join_flags: u32::from(!receives), addr };
+            assert_eq!(cm::rdma_join_multicast_ex(id, &mut attr, null_mut()), 0);
+            let mut event = null_mut();
+            assert_eq!(cm::rdma_get_cm_event(events, &mut event), 0);
+            assert_eq!((*event).event, RDMA_CM_EVENT_MULTICAST_JOIN);
+            let ud = (*event).param.ud;
+            assert_eq!(cm::rdma_ack_cm_event(event), 0);
+            (end, events, ud)
+        }
+    };
+    let (sender, sender_events, ud) = member(false);
+    let members = [member(true), member(true)];
+    let mut memory = [0; 128];
+    let regions = [0, 1].map(|i| {
+        let mr = members[i].0.register(&mut memory[i * 64..][..64], LOCAL_WRITE);
+        assert_eq!(members[i].0.post_recv(i as u64, Some(&mut sge(mr, 0, 64))), 0);
+        mr
+    });
+    // Another Q_Key, and then that of the group.
+    send(&sender, &ud.ah_attr, ud.qp_num, ud.qkey ^ 1, b"dropped!");
+    send(&sender, &ud.ah_attr, ud.qp_num, ud.qkey, b"to a few");
+    for (i, (member, ..)) in members.iter().enumerate() {
+        let wc = member.poll();
+        assert_eq!((wc.wr_id, wc.status, wc.byte_len), (i as u64, 0, 48));
+    }
+    // SAFETY: all completions of receives have been polled.
+    let received = unsafe { std::slice::from_raw_parts(memory.as_ptr(), 128) };
+    assert_eq!((&received[40..48], &received[104..112]), (&b"to a few"[..], &b"to a few"[..]));
+    // The first one leaves.
+    // SAFETY: the identifier lives, and the address outlives the call.
+    assert_eq!(unsafe { cm::rdma_leave_multicast(members[0].0.id, addr) }, 0);
+    for (i, mr) in regions.iter().enumerate() {
+        assert_eq!(members[i].0.post_recv(7, Some(&mut sge(*mr, 0, 64))), 0);
+    }
+    send(&sender, &ud.ah_attr, ud.qp_num, ud.qkey, b"to one..");
+    assert_eq!(members[1].0.poll().wr_id, 7);
+    assert!(members[0].0.try_poll().is_none());
+    regions.into_iter().for_each(dereg);
+    for (end, events, _) in members.into_iter().chain([(sender, sender_events, ud)]) {
+        end.destroy();
+        close(events);
+    }
+}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Multicast groups that the sockets of the port have joined: the kernel sends the messages of IGMP and MLD.
-//!
-//! A socket joins a group on an interface once, so members are counted.
+//! Multicast groups. The sockets of the port join them, for which the kernel sends the messages of IGMP and
+//! MLD; a socket joins a group on an interface once, so members are counted. Each packet of a group is
+//! delivered to the queue pairs that are attached to it, whoever has joined it.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -24,9 +24,13 @@ enum Group {
     V6(Ipv6Addr, u32),
 }
 
-/// The groups, with the number of their members.
 #[derive(Default)]
-pub(super) struct Groups(Mutex<HashMap<Group, usize>>);
+pub(super) struct Groups {
+    /// With the number of their members.
+    joined: Mutex<HashMap<Group, usize>>,
+    /// The queue pairs that are attached to a group.
+    attached: Mutex<HashMap<IpAddr, Vec<u32>>>,
+}
 
 /// A membership of the process; dropping it leaves the group.
 pub(crate) struct Membership {
@@ -36,8 +40,8 @@ pub(crate) struct Membership {
 
 impl Port {
     /// Joins a group on the interface that has the address `local`; over IPv6, that of its scope or that of
-    /// the route. EINVAL: not a multicast address, or `local` is of the other family. ENODEV: no interface has
-    /// the address. ENOBUFS: net.ipv4.igmp_max_memberships.
+    /// the route. EINVAL: not a multicast address, or `local` is of the other family. ENODEV: no interface
+    /// has the address. ENOBUFS: net.ipv4.igmp_max_memberships.
     pub(crate) fn join(self: &Arc<Self>, group: IpAddr, local: &SocketAddr) -> Result<Membership, Errno> {
         let group = match (group, local) {
             (IpAddr::V4(group), SocketAddr::V4(local)) if group.is_multicast() => {
@@ -48,12 +52,39 @@ impl Port {
             }
             _ => return Err(libc::EINVAL),
         };
-        let mut groups = lock(&self.groups.0);
+        let mut groups = lock(&self.groups.joined);
         if !groups.contains_key(&group) {
             self.change_membership(group, true)?;
         }
         *groups.entry(group).or_default() += 1;
         Ok(Membership { port: Arc::downgrade(self), group })
+    }
+
+    /// Delivers the packets of a group to a queue pair, too.
+    pub(crate) fn attach_to_group(&self, num: u32, group: IpAddr) {
+        let mut attached = lock(&self.groups.attached);
+        let nums = attached.entry(group).or_default();
+        if !nums.contains(&num) {
+            nums.push(num);
+        }
+    }
+
+    /// Returns whether the queue pair was attached.
+    pub(crate) fn detach_from_group(&self, num: u32, group: IpAddr) -> bool {
+        let mut attached = lock(&self.groups.attached);
+        let Some(nums) = attached.get_mut(&group) else { return false };
+        let before = nums.len();
+        nums.retain(|other| *other != num);
+        let was_attached = nums.len() < before;
+        if nums.is_empty() {
+            attached.remove(&group);
+        }
+        was_attached
+    }
+
+    /// The queue pairs that are attached to a group.
+    pub(super) fn attached_to(&self, group: IpAddr) -> Vec<u32> {
+        lock(&self.groups.attached).get(&group).cloned().unwrap_or_default()
     }
 
     fn change_membership(&self, group: Group, joins: bool) -> Result<(), Errno> {
@@ -72,10 +103,20 @@ impl Port {
     }
 }
 
+/// A queue pair is destroyed: its number is attached to no group any more.
+pub(crate) fn detach_from_groups(num: u32) {
+    if let Some(port) = Port::bound() {
+        lock(&port.groups.attached).retain(|_, nums| {
+            nums.retain(|other| *other != num);
+            !nums.is_empty()
+        });
+    }
+}
+
 impl Drop for Membership {
     fn drop(&mut self) {
         let Some(port) = self.port.upgrade().filter(|port| port.is_own()) else { return };
-        let mut groups = lock(&port.groups.0);
+        let mut groups = lock(&port.groups.joined);
         let Some(members) = groups.get_mut(&self.group) else { return };
         *members -= 1;
         if *members == 0 {

@@ -77,7 +77,7 @@ use crate::{config, fork, lock};
 use rpma_metrics::packets;
 use transport::roce::link::Dropped;
 
-pub(crate) use groups::Membership;
+pub(crate) use groups::{Membership, detach_from_groups};
 pub(crate) use inlet::Inlet;
 pub(crate) use management::{Agent, Full};
 pub(crate) use numbers::{allocate_number, release_number};

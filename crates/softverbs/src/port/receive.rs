@@ -24,7 +24,7 @@ use crate::policy::forwarded::Forwarded;
 use crate::policy::mode::Mode;
 use crate::progress::By;
 use crate::sys::{self, Arrived};
-use transport::roce::wire::{BTH_LEN, GSI_QP, ICRC_LEN, MULTICAST_QP, UDP_PORT, icrc, ip_header};
+use transport::roce::wire::{BTH_LEN, Flow, GSI_QP, ICRC_LEN, MULTICAST_QP, UDP_PORT, icrc, ip_header};
 
 /// Maximum size of a UDP_GRO batch; a smaller buffer would truncate it.
 const BUFFER_LEN: usize = 64 << 10;
@@ -221,7 +221,10 @@ impl Port {
             return Err(Reason::Malformed);
         }
         let num = u32::from_be_bytes([0, bytes[QPN_AT], bytes[QPN_AT + 1], bytes[QPN_AT + 2]]);
-        if destination.is_multicast() || num == MULTICAST_QP {
+        if destination.is_multicast() {
+            return self.deliver_to_group(num, datagram, found);
+        }
+        if num == MULTICAST_QP {
             return Err(Reason::Multicast);
         }
         let slot = bytes[QPN_AT];
@@ -252,20 +255,52 @@ impl Port {
             );
             return Ok(());
         }
-        let table::Found { endpoint, needs_header } = self.table.receiver(num, source, destination)?;
-        let flow = datagram.flow().ok_or(Reason::Malformed)?;
-        icrc::check(&flow, bytes)
-            .or_else(|bad| icrc::check_rxe_flush(&flow, bytes).map_err(|_| bad))
-            .map_err(|_| Reason::Icrc)?;
-        let header =
-            if needs_header { &ip_header(&flow.addresses, 0, HOP_LIMIT, bytes.len())[..] } else { &[] };
-        let packet = Packet::copy(header, &bytes[..bytes.len() - ICRC_LEN]).ok_or(Reason::Memory)?;
-        if found.touched.last().is_none_or(|(last, _)| *last != num) {
-            found.touched.try_reserve(1).map_err(|_| Reason::Memory)?;
-            found.touched.push((num, endpoint.clone()));
+        let receiver = self.table.receiver(num, source, destination)?;
+        let flow = check(datagram)?;
+        put(num, receiver, &flow, bytes, found)
+    }
+
+    /// Delivers a packet of a multicast group to the queue pairs that are attached to the group.
+    fn deliver_to_group(&self, num: u32, datagram: &Datagram<'_>, found: &mut Found) -> Result<(), Reason> {
+        let Datagram { source, destination, bytes, .. } = *datagram;
+        let attached = self.attached_to(destination);
+        if num != MULTICAST_QP || datagram.is_forwarded() || attached.is_empty() {
+            return Err(Reason::Multicast);
         }
-        (found.packets, found.bytes) = (found.packets + 1, found.bytes + bytes.len());
-        endpoint.arrived(packet);
+        let flow = check(datagram)?;
+        for num in attached {
+            // It is not in RTR yet, or is being destroyed, or has a peer.
+            let Ok(receiver) = self.table.receiver(num, source, destination) else { continue };
+            put(num, receiver, &flow, bytes, found)?;
+        }
         Ok(())
     }
+}
+
+/// The flow of a packet whose ICRC is right.
+fn check(datagram: &Datagram<'_>) -> Result<Flow, Reason> {
+    let flow = datagram.flow().ok_or(Reason::Malformed)?;
+    icrc::check(&flow, datagram.bytes)
+        .or_else(|bad| icrc::check_rxe_flush(&flow, datagram.bytes).map_err(|_| bad))
+        .map_err(|_| Reason::Icrc)?;
+    Ok(flow)
+}
+
+/// Passes a packet to its receiver.
+fn put(
+    num: u32,
+    table::Found { endpoint, needs_header }: table::Found,
+    flow: &Flow,
+    bytes: &[u8],
+    found: &mut Found,
+) -> Result<(), Reason> {
+    let header = if needs_header { &ip_header(&flow.addresses, 0, HOP_LIMIT, bytes.len())[..] } else { &[] };
+    let packet = Packet::copy(header, &bytes[..bytes.len() - ICRC_LEN]).ok_or(Reason::Memory)?;
+    if found.touched.last().is_none_or(|(last, _)| *last != num) {
+        found.touched.try_reserve(1).map_err(|_| Reason::Memory)?;
+        found.touched.push((num, endpoint.clone()));
+    }
+    (found.packets, found.bytes) = (found.packets + 1, found.bytes + bytes.len());
+    endpoint.arrived(packet);
+    Ok(())
 }

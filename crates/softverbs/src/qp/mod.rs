@@ -431,6 +431,9 @@ impl Qp {
         self.end(&mut session, End::Destroyed);
         if let Some(packets) = session.transport.packets() {
             *packets = None;
+            if self.kind == Kind::Ud {
+                crate::port::detach_from_groups(self.num);
+            }
             crate::port::release_number(self.num);
         }
         drop(session);

@@ -1,37 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Verbs that the device does not support, because of its transport or because it has no kernel driver:
-//! multicast, ECE, imported objects, device memory, dma-buf.
+//! ECE, imported objects, device memory, dma-buf.
 //!
 //! Each function that creates or queries something fails with EOPNOTSUPP as its manual page defines (NULL and
 //! errno, or an errno value), and logs the reason with each call. Since no object can be created, the
 //! functions that destroy one do nothing.
 
 use libc::{c_int, c_void};
-use rdma_sys::{ibv_context, ibv_dm, ibv_gid, ibv_mr, ibv_pd, ibv_qp, ibv_wr_opcode};
+use rdma_sys::{ibv_context, ibv_dm, ibv_mr, ibv_pd, ibv_qp, ibv_wr_opcode};
 
 use super::null_with;
 use crate::ffi::unsupported;
 
-const MULTICAST: &str = "soft0 has no multicast";
 const IMPORT: &str = "objects of the software device cannot be shared with other processes";
-
-/// Multicast is not supported: returns EOPNOTSUPP.
-///
-/// # Safety
-///
-/// Always safe to call: no argument is used.
-pub unsafe fn ibv_attach_mcast(_: *mut ibv_qp, _: *const ibv_gid, _: u16) -> c_int {
-    unsupported(MULTICAST)
-}
-
-/// Multicast is not supported: returns EOPNOTSUPP.
-///
-/// # Safety
-///
-/// Always safe to call: no argument is used.
-pub unsafe fn ibv_detach_mcast(_: *mut ibv_qp, _: *const ibv_gid, _: u16) -> c_int {
-    unsupported(MULTICAST)
-}
 
 /// Enhanced connection establishment is not supported: returns EOPNOTSUPP, without a log line.
 ///

@@ -64,11 +64,11 @@ impl GidTable {
     }
 }
 
-/// The address of a GID; `None`: it is not a unicast address.
+/// The address of a GID; `None`: it is neither a unicast nor a multicast address.
 pub(crate) fn ip_of(gid: [u8; 16]) -> Option<IpAddr> {
     let ip = Ipv6Addr::from(gid).to_canonical();
     let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
-    (!ip.is_unspecified() && !ip.is_multicast() && !is_broadcast).then_some(ip)
+    (!ip.is_unspecified() && !is_broadcast).then_some(ip)
 }
 
 #[cfg(test)]
@@ -125,11 +125,11 @@ mod tests {
 
     #[test]
     fn gids_are_addresses_and_others_are_none() {
-        for text in ["10.0.0.1", "127.0.0.1", "::1", "fe80::1", "2001:db8::1"] {
+        for text in ["10.0.0.1", "127.0.0.1", "::1", "fe80::1", "2001:db8::1", "224.0.0.1", "ff02::1"] {
             let ip = text.parse().unwrap();
             assert_eq!(ip_of(gid(ip)), Some(ip), "{text}");
         }
-        for text in ["::", "0.0.0.0", "255.255.255.255", "224.0.0.1", "ff02::1"] {
+        for text in ["::", "0.0.0.0", "255.255.255.255"] {
             assert_eq!(ip_of(gid(text.parse().unwrap())), None, "{text}");
         }
     }

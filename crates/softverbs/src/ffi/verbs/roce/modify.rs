@@ -307,20 +307,23 @@ pub(super) fn addresses(
     let gid = gid_of(attr);
     let Some(peer) = ip_of(gid) else {
         let gid = std::net::Ipv6Addr::from(gid);
-        return invalid(format_args!("grh.dgid is {gid}, which is not the address of a host"));
+        return invalid(format_args!("grh.dgid is {gid}, which is not the address of a host or a group"));
     };
     if local.is_ipv4() != peer.is_ipv4() {
         return invalid(format_args!(
             "grh.sgid_index {index} is {local}, and grh.dgid {peer}: one is IPv4, the other IPv6; use the index of another GID"
         ));
     }
-    let is_link_local = matches!(peer, IpAddr::V6(ip) if ip.is_unicast_link_local());
-    Ok((local, peer, if is_link_local { interface } else { 0 }))
+    let needs_scope = matches!(peer, IpAddr::V6(ip) if ip.is_unicast_link_local() || ip.is_multicast());
+    Ok((local, peer, if needs_scope { interface } else { 0 }))
 }
 
 /// The route and the terms of a queue pair in RTR.
 fn receive_terms(attr: &ibv_qp_attr, network: &impl Network) -> Result<(Route, ReceiveTerms), Refusal> {
     let (local, peer, scope) = addresses(&attr.ah_attr, network)?;
+    if peer.is_multicast() {
+        return invalid(format_args!("grh.dgid is {peer}, which is not the address of a host"));
+    }
     let path = network.path(local, peer, scope).map_err(|errno| {
         let error = io::Error::from_raw_os_error(errno);
         Refusal { errno, why: format!("there is no route from {local} to {peer}: {error}") }

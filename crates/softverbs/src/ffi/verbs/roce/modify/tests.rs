@@ -224,7 +224,7 @@ fn a_path_that_cannot_be_is_refused_with_the_reason() {
     assert!(why.starts_with("the path MTU is 4096 bytes, and the route from 10.0.0.1 to 10.0.0.2"), "{why}");
     assert!(why.contains("an MTU of 1500, which permits 1024;"), "{why}");
     let why = refused_rtr(|attr| attr.ah_attr.grh.dgid.raw = [0; 16]);
-    assert_eq!(why, "grh.dgid is ::, which is not the address of a host");
+    assert_eq!(why, "grh.dgid is ::, which is not the address of a host or a group");
     let why = refused_rtr(|attr| attr.ah_attr.grh.dgid.raw = gid("224.0.0.1".parse().unwrap()));
     assert!(why.ends_with("which is not the address of a host"), "{why}");
     let why = refused_rtr(|attr| attr.ah_attr.grh.dgid.raw = gid("fe80::2".parse().unwrap()));
