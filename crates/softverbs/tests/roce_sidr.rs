@@ -567,11 +567,16 @@ fn members_of_a_group_receive_its_datagrams() {
     if !child_alone("members_of_a_group_receive_its_datagrams") {
         return;
     }
-    let mut wanted = address("239.1.2.3", 0);
+    send_to_members("239.1.2.3", "127.0.0.1");
+}
+
+/// Two members and a sender at an address of the host.
+fn send_to_members(group: &str, host: &str) {
+    let mut wanted = address(group, 0);
     let addr = (&raw mut wanted).cast();
     let member = |receives: bool| {
         let events = channel();
-        let (id, mut local) = (new_id(events), address("127.0.0.1", 0));
+        let (id, mut local) = (new_id(events), address(host, 0));
         // SAFETY: the identifier lives, and the addresses outlive the calls.
         unsafe {
             assert_eq!(cm::rdma_bind_addr(id, (&raw mut local).cast()), 0);

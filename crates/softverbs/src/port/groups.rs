@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, Weak};
 
 use rustix::net::sockopt;
@@ -20,7 +20,7 @@ use crate::sys::{Errno, to_errno};
 enum Group {
     /// The interface is that of a local address.
     V4(Ipv4Addr, Ipv4Addr),
-    /// Interface 0: the one that the routing table has for the group.
+    /// The index of the interface.
     V6(Ipv6Addr, u32),
 }
 
@@ -39,17 +39,18 @@ pub(crate) struct Membership {
 }
 
 impl Port {
-    /// Joins a group on the interface that has the address `local`; over IPv6, that of its scope or that of
-    /// the route. EINVAL: not a multicast address, or `local` is of the other family. ENODEV: no interface
-    /// has the address. ENOBUFS: net.ipv4.igmp_max_memberships.
-    pub(crate) fn join(self: &Arc<Self>, group: IpAddr, local: &SocketAddr) -> Result<Membership, Errno> {
+    /// Joins a group on the interface that has the address `local`, and over IPv6 the index `interface`.
+    /// EINVAL: not a multicast address, or `local` is of the other family. ENODEV: no interface has the
+    /// address. ENOBUFS: net.ipv4.igmp_max_memberships.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        group: IpAddr,
+        local: IpAddr,
+        interface: u32,
+    ) -> Result<Membership, Errno> {
         let group = match (group, local) {
-            (IpAddr::V4(group), SocketAddr::V4(local)) if group.is_multicast() => {
-                Group::V4(group, *local.ip())
-            }
-            (IpAddr::V6(group), SocketAddr::V6(local)) if group.is_multicast() => {
-                Group::V6(group, local.scope_id())
-            }
+            (IpAddr::V4(group), IpAddr::V4(local)) if group.is_multicast() => Group::V4(group, local),
+            (IpAddr::V6(group), IpAddr::V6(_)) if group.is_multicast() => Group::V6(group, interface),
             _ => return Err(libc::EINVAL),
         };
         let mut groups = lock(&self.groups.joined);

@@ -2,7 +2,7 @@
 //! The multicast groups of an identifier for datagrams.
 #![forbid(unsafe_code)]
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use crate::port::{Membership, Port};
 use crate::sys::Errno;
@@ -18,12 +18,19 @@ struct Joined {
 pub(super) struct Groups(Vec<Joined>);
 
 impl Groups {
-    /// Joins a group with the local address `source`. Errors of [`Port::get`] and [`Port::join`].
-    pub(super) fn join(&mut self, group: IpAddr, source: &SocketAddr, receives: bool) -> Result<(), Errno> {
+    /// Joins a group with the local address `source` of an interface. Errors of [`Port::get`] and
+    /// [`Port::join`].
+    pub(super) fn join(
+        &mut self,
+        group: IpAddr,
+        source: IpAddr,
+        interface: u32,
+        receives: bool,
+    ) -> Result<(), Errno> {
         if !group.is_multicast() || group.is_ipv4() != source.is_ipv4() {
             return Err(libc::EINVAL);
         }
-        let membership = if receives { Some(Port::get()?.join(group, source)?) } else { None };
+        let membership = if receives { Some(Port::get()?.join(group, source, interface)?) } else { None };
         self.0.push(Joined { group, membership });
         Ok(())
     }

@@ -101,7 +101,7 @@ unsafe fn join(
     // of softverbs that has not been destroyed.
     unsafe {
         let group = read(group)?;
-        let path = IdObject::own(id).cm.join(&group, receives)?;
+        let path = IdObject::own(id).cm.join(&group, receives, verbs::interface_of)?;
         let qp = addr_of!((*id).qp).read();
         let mgid = ibv_gid { raw: gid(group.ip()) };
         let refused = if receives && !qp.is_null() { verbs::ibv_attach_mcast(qp, &mgid, 0) } else { 0 };

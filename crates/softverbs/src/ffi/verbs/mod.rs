@@ -67,7 +67,7 @@ pub use qp_ex::ibv_qp_to_qp_ex;
 pub(crate) use qp_object::QpObject;
 pub use rereg::ibv_rereg_mr;
 pub(crate) use roce::{
-    datagram_path, destination, init_for_datagrams, init_of_cm, receive_of_cm, send_of_cm,
+    datagram_path, destination, init_for_datagrams, init_of_cm, interface_of, receive_of_cm, send_of_cm,
 };
 pub(crate) use srq::SrqObject;
 pub use srq::{ibv_create_srq, ibv_destroy_srq, ibv_modify_srq, ibv_query_srq};
