@@ -13,7 +13,7 @@ use crate::lock;
 use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
 use transport::host::{Durable, Ended, Ending, Host};
 use transport::iwarp::link::{LinkError, Part, StreamLink};
-use transport::roce::link::{Dropped, PacketLink};
+use transport::roce::link::{Dropped, PacketLink, Payload};
 use transport::route::Route;
 use transport::step::{Awaits, Budget, Connection, Stepped, reason};
 use transport::units::Micros;
@@ -292,8 +292,8 @@ impl<H: Exposed + StreamLink> StreamLink for Instrumented<'_, H> {
 impl<H: Exposed + PacketLink> PacketLink for Instrumented<'_, H> {
     type Packet = H::Packet;
 
-    fn send_packet(&mut self, packet: &[u8]) -> bool {
-        self.host.send_packet(packet)
+    fn send_packet(&mut self, headers: &[u8], payload: Payload<'_>) -> Result<bool, Unreachable> {
+        self.host.send_packet(headers, payload)
     }
 
     fn aim(&mut self, route: &Route) -> bool {

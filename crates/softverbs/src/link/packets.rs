@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::lock;
-use crate::port::{Endpoint, Packet, Port, Sender};
+use crate::port::{Endpoint, Fetch, Packet, Port, Sender};
+use transport::access::Unreachable;
 use transport::limits::MAX_WAITING_PACKETS;
-use transport::roce::link::Dropped;
+use transport::roce::link::{Dropped, Payload};
 use transport::route::Route;
 
 /// Packets that have arrived for a queue pair.
@@ -104,9 +105,15 @@ impl Packets {
         self.sender.aim(route)
     }
 
-    /// Adds a packet to the batch that [`Packets::flush`] sends. False: the socket is not writable.
-    pub(crate) fn send(&mut self, packet: &[u8]) -> bool {
-        self.sender.push(packet)
+    /// Adds a packet to the batch that [`Packets::flush`] sends. False: the socket is not writable. `Err`: the
+    /// memory of the payload cannot be read.
+    pub(crate) fn send(
+        &mut self,
+        headers: &[u8],
+        payload: Payload<'_>,
+        fetch: Fetch<'_>,
+    ) -> Result<bool, Unreachable> {
+        self.sender.push(headers, payload, fetch)
     }
 
     pub(crate) fn receive(&mut self) -> Option<Packet> {

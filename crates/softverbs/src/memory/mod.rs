@@ -18,7 +18,7 @@ pub(crate) use durable::make_durable;
 pub(crate) use exchange::change;
 pub(crate) use exporters::{Exporter, add_exporter, remove_exporter};
 pub(crate) use mapping::is_accessible;
-pub(crate) use place::{Batch, fetch, store};
+pub(crate) use place::{Batch, fetch, fetch_pieces, store};
 #[cfg(test)]
 pub(crate) use table::FULL;
 pub(crate) use table::{Change, Grant, Region, acquire, register_at, try_deregister, whole};

@@ -23,6 +23,7 @@
 //! stores four bytes. A process has only one handler for SIGSEGV and SIGBUS, which belongs to the program.
 //! Restartable sequences (rseq(2)) do not cover faults.
 
+use std::io::IoSliceMut;
 use std::sync::atomic::{Ordering, fence};
 
 use super::table::{Grant, acquire};
@@ -183,14 +184,31 @@ pub(crate) fn fetch(
     by: impl Into<Accessor>,
     into: &mut [u8],
 ) -> Result<(), Unreachable> {
+    fetch_pieces(process, access, by, &mut [IoSliceMut::new(into)])
+}
+
+/// As [`fetch`], to several places in turn, which have the length of the access together.
+pub(crate) fn fetch_pieces(
+    process: Process,
+    access: Access,
+    by: impl Into<Accessor>,
+    into: &mut [IoSliceMut<'_>],
+) -> Result<(), Unreachable> {
+    let access = Access { len: into.iter().map(|piece| piece.len()).sum(), ..access };
     let grant = acquire(access, by).map_err(Unreachable::Denied)?;
     match sys::copy_from(process, grant.addr(), into) {
         Ok(()) => Ok(()),
         Err(e) if is_forbidden(e) => {
-            sys::populate(grant.addr(), into.len() as u64, false).map_err(|_| Unreachable::Fault)?;
-            // SAFETY: `grant` permits reading the range, and the kernel has found it readable. It may overlap
-            // `into`, as a region of the whole address space does.
-            unsafe { std::ptr::copy(grant.addr() as *const u8, into.as_mut_ptr(), into.len()) };
+            sys::populate(grant.addr(), access.len as u64, false).map_err(|_| Unreachable::Fault)?;
+            let mut from = grant.addr() as *const u8;
+            for piece in into {
+                // SAFETY: `grant` permits reading as many bytes as `into` has, and the kernel has found
+                // them readable. They may overlap `into`, as a region of the whole address space does.
+                unsafe {
+                    std::ptr::copy(from, piece.as_mut_ptr(), piece.len());
+                    from = from.add(piece.len());
+                }
+            }
             Ok(())
         }
         Err(_) => Err(Unreachable::Fault),

@@ -16,7 +16,7 @@
 //! - [`management`]: messages to queue pair 1, connection management; [`service`]: which process listens on a
 //!   service; [`inlet`]: requests that other processes pass on to a listener; [`datagram`]: their form.
 //! - [`socket`]: the sockets; [`receive`]: from the sockets to the endpoints of [`table`]; [`attention`]:
-//!   which thread does that; [`send`]: the other direction; [`drops`]: how many packets were dropped, and
+//!   which thread does that; [`send`], [`batch`]: the other direction; [`drops`]: how many packets were dropped, and
 //!   why; [`traffic`]: the counters of the port.
 //!
 //! There is no daemon and no file, and a killed process leaves nothing behind. A child of fork(2) binds the
@@ -31,6 +31,7 @@
 #![forbid(unsafe_code)]
 
 mod attention;
+mod batch;
 mod datagram;
 mod drops;
 mod flush_icrc;
@@ -56,13 +57,13 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, Weak};
 
+use batch::Buffers;
 use drops::{Drops, Reason};
 use groups::Groups;
 use management::Management;
 use order::Order;
 use owners::Owners;
 use receive::Receiver;
-use send::Buffers;
 use slot::Slot;
 use socket::{Family, Sockets};
 use table::Table;
@@ -77,6 +78,7 @@ use crate::{config, fork, lock};
 use rpma_metrics::packets;
 use transport::roce::link::Dropped;
 
+pub(crate) use batch::Fetch;
 pub(crate) use groups::{Membership, detach_from_groups};
 pub(crate) use inlet::Inlet;
 pub(crate) use management::{Agent, Full};

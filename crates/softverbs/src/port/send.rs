@@ -7,48 +7,19 @@
 
 use std::io::IoSlice;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use super::Port;
+use super::batch::{Batch, Fetch};
 use super::drops::Reason;
 use super::flush_icrc::FlushIcrc;
 use super::socket::Family;
-use crate::lock;
 use crate::sys::{self, Errno};
-use transport::roce::wire::{Addresses, Flow, ICRC_LEN, UDP_PORT};
+use transport::access::Unreachable;
+use transport::roce::link::Payload;
+use transport::roce::wire::{Addresses, Flow, ICRC_LEN, UDP_PORT, pad_len};
 use transport::route::Route;
-
-/// Maximum bytes of packets in one call: the limit of a UDP datagram over IPv4 and IPv6.
-const BATCH_LEN: usize = 65_000;
-/// Maximum packets in one call: UDP_MAX_SEGMENTS of Linux before 6.9.
-const BATCH_PACKETS: u16 = 64;
-/// Maximum free buffers kept for reuse.
-const FREE_BUFFERS: usize = 8;
-
-/// Free buffers, for senders that have something to send.
-#[derive(Default)]
-pub(super) struct Buffers(Mutex<Vec<Vec<u8>>>);
-
-impl Buffers {
-    /// `None` without memory.
-    fn get(&self) -> Option<Vec<u8>> {
-        let free = lock(&self.0).pop();
-        free.or_else(|| {
-            let mut new = Vec::new();
-            new.try_reserve_exact(BATCH_LEN).ok()?;
-            Some(new)
-        })
-    }
-
-    fn put(&self, mut buffer: Vec<u8>) {
-        buffer.clear();
-        let mut free = lock(&self.0);
-        if free.len() < FREE_BUFFERS && free.try_reserve(1).is_ok() {
-            free.push(buffer);
-        }
-    }
-}
 
 /// The way of packets, and what their ICRCs cover of it.
 #[derive(Clone, Copy)]
@@ -81,15 +52,7 @@ pub(crate) struct Sender {
     /// `None` until [`Sender::aim`].
     way: Option<Way>,
     flush_icrc: FlushIcrc,
-    /// Unsent packets with their ICRCs.
-    batch: Option<Vec<u8>>,
-    /// Length of the first packet in bytes.
-    packet_len: usize,
-    count: u16,
-    /// Bytes of the batch that were already sent, as single packets.
-    sent: usize,
-    /// The last packet is shorter, so none can follow in this batch.
-    is_full: bool,
+    batch: Option<Batch>,
     /// The socket is not writable; a call of [`super::Endpoint::writable`] follows.
     is_blocked: bool,
     /// Batches are sent with UDP_SEGMENT.
@@ -104,10 +67,6 @@ impl Sender {
             way: None,
             flush_icrc: FlushIcrc::default(),
             batch: None,
-            packet_len: 0,
-            count: 0,
-            sent: 0,
-            is_full: false,
             is_blocked: false,
             segments: true,
         }
@@ -126,54 +85,49 @@ impl Sender {
         !self.is_blocked
     }
 
-    /// Adds a packet, from the BTH to the pad, to the batch; sends the batch first if the packet does not
-    /// fit. False: the socket is not writable, and the packet was not added; a call of
-    /// [`super::Endpoint::writable`] follows. A packet that the kernel rejects for another reason is lost, as
-    /// if the network had dropped it.
-    pub(crate) fn push(&mut self, packet: &[u8]) -> bool {
-        let len = packet.len() + ICRC_LEN;
-        if self.is_blocked || !self.has_room(len) {
+    /// Adds a packet to the batch; sends the batch first if the packet does not fit. False: the socket is not
+    /// writable, and the packet was not added; a call of [`super::Endpoint::writable`] follows. A packet that
+    /// the kernel rejects for another reason is lost, as if the network had dropped it.
+    pub(crate) fn push(
+        &mut self,
+        headers: &[u8],
+        payload: Payload<'_>,
+        fetch: Fetch<'_>,
+    ) -> Result<bool, Unreachable> {
+        let len = headers.len() + payload.len() + usize::from(pad_len(payload.len())) + ICRC_LEN;
+        if self.is_blocked || self.batch.as_ref().is_some_and(|batch| !batch.has_room(len)) {
             self.flush();
             if self.is_blocked {
-                return false;
+                return Ok(false);
             }
         }
         let Some(flow) = self.way.as_ref().and_then(|way| way.flow) else {
             self.port.drops.add(Reason::NotSent, 1);
-            return true;
+            return Ok(true);
         };
         let batch = match &mut self.batch {
             Some(batch) => batch,
             None => match self.port.buffers.get() {
-                Some(buffer) => {
-                    (self.packet_len, self.count, self.sent, self.is_full) = (len, 0, 0, false);
-                    self.batch.insert(buffer)
-                }
+                Some(buffer) => self.batch.insert(Batch::new(buffer, len)),
                 None => {
                     self.port.drops.add(Reason::Memory, 1);
-                    return true;
+                    return Ok(true);
                 }
             },
         };
-        if batch.try_reserve(len).is_err() {
-            self.port.drops.add(Reason::Memory, 1);
-            return true;
-        }
+        let id = batch.count;
+        let (packet, icrc) = batch.add(headers, payload, fetch)?;
         self.flush_icrc.note(packet);
-        batch.extend_from_slice(packet);
-        batch.extend_from_slice(&self.flush_icrc.icrc(&flow, self.count, packet));
-        self.count += 1;
-        self.is_full = len < self.packet_len;
-        true
+        icrc.copy_from_slice(&self.flush_icrc.icrc(&flow, id, packet));
+        Ok(true)
     }
 
-    fn has_room(&self, len: usize) -> bool {
-        self.batch.as_ref().is_none_or(|batch| {
-            !self.is_full
-                && len <= self.packet_len
-                && self.count < BATCH_PACKETS
-                && batch.len() + len <= BATCH_LEN
-        })
+    /// Adds a packet that consists of these bytes.
+    #[cfg(test)]
+    pub(super) fn push_bytes(&mut self, packet: &[u8]) -> bool {
+        let (headers, payload) = packet.split_at(transport::roce::wire::BTH_LEN);
+        let fetch: Fetch<'_> = &mut |_, _| Err(Unreachable::Fault);
+        self.push(headers, Payload::Bytes(payload), fetch).is_ok_and(|added| added)
     }
 
     /// Sends the batch. If the socket is not writable, the rest is kept until [`super::Endpoint::writable`],
@@ -187,22 +141,23 @@ impl Sender {
                 self.batch = Some(batch);
                 self.port.sockets.await_writable(way.family, self.num);
             }
-            Err(_) | Ok(()) => self.port.buffers.put(batch),
+            Err(_) | Ok(()) => self.port.buffers.put(batch.into_buffer()),
         }
     }
 
     /// EAGAIN: the rest of the batch, from `sent` on, was not sent.
-    fn send(&mut self, batch: &mut [u8], way: &Way) -> Result<(), Errno> {
+    fn send(&mut self, batch: &mut Batch, way: &Way) -> Result<(), Errno> {
         let port = self.port.clone();
+        let count = u64::from(batch.count);
         let Some(socket) = port.sockets.get(way.family) else {
-            self.lose(libc::EAFNOSUPPORT, way, u64::from(self.count));
+            self.lose(libc::EAFNOSUPPORT, way, count);
             return Ok(());
         };
-        if self.count > 1 && self.segments && self.sent == 0 {
-            let segment = u16::try_from(self.packet_len).ok();
-            match sys::send_datagram(socket, &way.to, &[IoSlice::new(batch)], segment) {
+        if count > 1 && self.segments && batch.sent == 0 {
+            let segment = u16::try_from(batch.packet_len).ok();
+            match sys::send_datagram(socket, &way.to, &[IoSlice::new(batch.bytes())], segment) {
                 Ok(()) => {
-                    port.traffic.sent.add(u64::from(self.count), batch.len());
+                    port.traffic.sent.add(count, batch.bytes().len());
                     return Ok(());
                 }
                 Err(libc::EAGAIN) => return Err(libc::EAGAIN),
@@ -210,14 +165,13 @@ impl Sender {
                 // each of them is rejected below.
                 Err(libc::EINVAL | libc::EIO | libc::ENOPROTOOPT | libc::EOPNOTSUPP) => self.segments = false,
                 Err(e) => {
-                    self.lose(e, way, u64::from(self.count));
+                    self.lose(e, way, count);
                     return Ok(());
                 }
             }
         }
-        while let Some(rest) = batch.get_mut(self.sent..).filter(|rest| !rest.is_empty()) {
-            let len = rest.len().min(self.packet_len);
-            let packet = &mut rest[..len];
+        while let Some(packet) = batch.unsent() {
+            let len = packet.len();
             if let Some(flow) = &way.flow {
                 // Its ICRC was computed for its identification in the batch.
                 let (bytes, sum) = packet.split_at_mut(len - ICRC_LEN);
@@ -228,7 +182,7 @@ impl Sender {
                 Err(libc::EAGAIN) => return Err(libc::EAGAIN),
                 Err(e) => self.lose(e, way, 1),
             }
-            self.sent += len;
+            batch.sent += len;
         }
         Ok(())
     }

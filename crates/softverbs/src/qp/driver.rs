@@ -3,6 +3,7 @@
 //! connection calls. With instruments these calls pass through their host ([`Instrumented`]); without them it
 //! is the connection that calls [`Host`].
 
+use std::io::IoSliceMut;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use crate::{lock, probes};
 use transport::access::{Access, Bind, Denied, FLUSH_PERSISTENT, Unchanged, Unreachable};
 use transport::host::{self, Durable, Ended, Ending};
 use transport::iwarp::link::{LinkError, Part, StreamLink};
-use transport::roce::link::{Dropped, PacketLink};
+use transport::roce::link::{Dropped, PacketLink, Payload};
 use transport::route::Route;
 use transport::step::{Awaits, Budget, Connection, Quota, Stepped, reason};
 use transport::units::Micros;
@@ -517,8 +518,11 @@ impl StreamLink for Host<'_, Link> {
 impl PacketLink for Host<'_, Packets> {
     type Packet = Packet;
 
-    fn send_packet(&mut self, packet: &[u8]) -> bool {
-        self.link.as_mut().is_some_and(|link| link.send(packet))
+    fn send_packet(&mut self, headers: &[u8], payload: Payload<'_>) -> Result<bool, Unreachable> {
+        let (process, accessor) = (self.process, self.qp.accessor());
+        let mut fetch =
+            |from: Access, into: &mut [IoSliceMut<'_>]| memory::fetch_pieces(process, from, accessor, into);
+        self.link.as_mut().map_or(Ok(false), |link| link.send(headers, payload, &mut fetch))
     }
 
     fn aim(&mut self, route: &Route) -> bool {

@@ -2,6 +2,7 @@
 //! Memory that the program may take away at any time.
 
 use std::ffi::CStr;
+use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
@@ -168,14 +169,17 @@ pub(crate) unsafe fn copy_to<'a>(
     Ok(copied)
 }
 
-/// Copies bytes from memory of this process through the kernel. EFAULT if the memory is not mapped.
-pub(crate) fn copy_from(process: Process, addr: u64, into: &mut [u8]) -> Result<(), Errno> {
-    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    let remote = libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: into.len() };
-    // SAFETY: `local` is the slice `into`; the memory of `remote` is only read, by the kernel, which checks
+/// Copies bytes from contiguous memory of this process through the kernel, to several places in turn. EFAULT if
+/// the memory is not mapped.
+pub(crate) fn copy_from(process: Process, addr: u64, into: &mut [IoSliceMut<'_>]) -> Result<(), Errno> {
+    let iov_len = into.iter().map(|piece| piece.len()).sum();
+    let remote = libc::iovec { iov_base: addr as *mut libc::c_void, iov_len };
+    // An IoSliceMut has the layout of an iovec (std).
+    let (local, count) = (into.as_mut_ptr().cast(), into.len() as u64);
+    // SAFETY: `local` are the slices `into`; the memory of `remote` is only read, by the kernel, which checks
     // that it is mapped.
-    let n = check_len(again(|| unsafe { libc::process_vm_readv(process.0, &local, 1, &remote, 1, 0) }))?;
-    if n == into.len() { Ok(()) } else { Err(libc::EFAULT) }
+    let n = check_len(again(|| unsafe { libc::process_vm_readv(process.0, local, count, &remote, 1, 0) }))?;
+    if n == iov_len { Ok(()) } else { Err(libc::EFAULT) }
 }
 
 /// An empty file in memory (memfd_create(2)), whose name /proc/PID/fd shows. EMFILE, ENOMEM.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 
@@ -164,5 +165,5 @@ fn memory_that_is_not_there_is_an_error_and_not_a_signal() {
     // SAFETY: no memory is mapped at that address, so none can be overwritten.
     let copied = unsafe { copy_to(own, &[], [(&[1u8, 2, 3][..], page_size())].into_iter()) };
     assert_eq!(copied, Err(libc::EFAULT));
-    assert_eq!(copy_from(own, page_size(), &mut [0; 3]), Err(libc::EFAULT));
+    assert_eq!(copy_from(own, page_size(), &mut [IoSliceMut::new(&mut [0; 3])]), Err(libc::EFAULT));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The link of a RoCE queue pair: packets, which the network may lose, duplicate or reorder.
 
+use crate::access::{Access, Unreachable};
 use crate::host::Host;
 use crate::route::Route;
 
@@ -25,15 +26,46 @@ pub enum Dropped {
     TooLong,
 }
 
+/// The payload of a packet.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// These bytes.
+    Bytes(&'a [u8]),
+    /// The bytes of registered memory. `following`, a prediction: so many bytes behind them are the payload
+    /// of the packets that are sent next, with headers of the same length, so the link may read them already.
+    Memory {
+        /// The payload of this packet.
+        from: Access,
+        /// Bytes of the next packets.
+        following: usize,
+    },
+}
+
+impl Payload<'_> {
+    /// Its length in bytes, without pad.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Memory { from, .. } => from.len,
+        }
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// A host whose link carries packets, from the base transport header to the padding. The link adds the ICRC
 /// to what it sends, and checks and removes it from what it delivers.
 pub trait PacketLink: Host {
     /// A received packet.
     type Packet: AsRef<[u8]>;
 
-    /// Sends a packet to the peer. False: the link takes nothing now; a step with
-    /// [`WRITABLE`](crate::step::reason::WRITABLE) follows when it does.
-    fn send_packet(&mut self, packet: &[u8]) -> bool;
+    /// Sends a packet: the headers, the payload, and padding to a multiple of four bytes. False: the link
+    /// takes nothing now; a step with [`WRITABLE`](crate::step::reason::WRITABLE) follows when it does.
+    /// `Err`: the memory of the payload cannot be read; nothing was sent.
+    fn send_packet(&mut self, headers: &[u8], payload: Payload<'_>) -> Result<bool, Unreachable>;
     /// Of a queue pair without a peer: the next packets go this way. False as for [`Self::send_packet`].
     fn aim(&mut self, route: &Route) -> bool;
     /// The next packet that arrived from the peer for this queue pair. If that has none, the packet is behind

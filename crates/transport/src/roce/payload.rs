@@ -1,37 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Payload between packets and registered memory.
+//! The payload of received packets, on its way to registered memory.
 
-use crate::access::{Access, Unreachable};
+use crate::access::Access;
 use crate::host::Host;
-use crate::wr::{Local, status};
-
-/// Copies the payload of a packet, which starts at byte `offset` of the request; the status of a request that
-/// may not read its memory.
-pub(super) fn fetch(
-    host: &mut impl Host,
-    from: &Local,
-    offset: usize,
-    mut into: &mut [u8],
-) -> Result<(), u32> {
-    let len = into.len();
-    let inline = match from {
-        Local::Inline(bytes) => &bytes[..],
-        Local::LongInline(bytes) => &bytes[..],
-        _ => {
-            // A message without payload needs no memory, and may name none.
-            for part in from.parts(offset as u32, len, 0).filter(|part| part.len > 0) {
-                let (here, rest) = into.split_at_mut(part.len);
-                host.fetch(part, here).map_err(|why| match why {
-                    Unreachable::Denied(_) | Unreachable::Fault => status::LOC_PROT_ERR,
-                })?;
-                into = rest;
-            }
-            return Ok(());
-        }
-    };
-    into.copy_from_slice(&inline[offset..][..len]);
-    Ok(())
-}
 
 /// Places `len` bytes of `input`, from byte `from` on, in the ranges.
 #[derive(Clone)]

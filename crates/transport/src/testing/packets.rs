@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 
 use super::recorder::Recorder;
 use super::world::World;
-use crate::roce::link::{Dropped, PacketLink};
+use crate::access::Unreachable;
+use crate::host::Host;
+use crate::roce::link::{Dropped, PacketLink, Payload};
 use crate::route::Route;
 
 /// A world whose link carries packets.
@@ -25,10 +27,19 @@ pub trait PacketWorld: World {
 impl<W: PacketWorld> PacketLink for W {
     type Packet = Vec<u8>;
 
-    fn send_packet(&mut self, packet: &[u8]) -> bool {
+    fn send_packet(&mut self, headers: &[u8], payload: Payload<'_>) -> Result<bool, Unreachable> {
         self.uses("sends");
+        let mut packet = headers.to_vec();
+        match payload {
+            Payload::Bytes(bytes) => packet.extend_from_slice(bytes),
+            Payload::Memory { from, .. } => {
+                packet.resize(headers.len() + from.len, 0);
+                self.fetch(from, &mut packet[headers.len()..])?;
+            }
+        }
+        packet.resize(packet.len().next_multiple_of(4), 0);
         self.elsewhere();
-        self.transmit(packet)
+        Ok(self.transmit(&packet))
     }
 
     fn aim(&mut self, route: &Route) -> bool {

@@ -48,7 +48,7 @@ pub(super) fn writable() {
     // A program that polls receives in its own thread, or the engine was first.
     let mut sender = sender_to(&port, num, address, address, 0x68);
     for (number, len) in [(0, 1024), (1, 1024), (2, 500), (3, 1024), (4, 4112), (5, 24)] {
-        assert!(sender.push(&packet(num, num, number, len)));
+        assert!(sender.push_bytes(&packet(num, num, number, len)));
     }
     sender.flush();
     wait_until(|| {
@@ -59,7 +59,7 @@ pub(super) fn writable() {
     // Without UDP_SEGMENT.
     sender.segments = false;
     for number in 10..20 {
-        assert!(sender.push(&packet(num, num, number, 256)));
+        assert!(sender.push_bytes(&packet(num, num, number, 256)));
     }
     sender.flush();
     wait_until(|| lock(&inbox.packets).0.len() == 16);
@@ -73,11 +73,11 @@ pub(super) fn writable() {
         Some((address, "127.0.0.9".parse().unwrap())),
         Arc::downgrade(&(inbox.clone() as Arc<dyn Endpoint>)),
     );
-    assert!(sender.push(&packet(num, num, 30, 256)));
+    assert!(sender.push_bytes(&packet(num, num, 30, 256)));
     sender.flush();
     wait_until(|| port.drops.get(Reason::WrongAddress) == 1);
     port.detach(num);
-    assert!(sender.push(&packet(num, num, 31, 256)));
+    assert!(sender.push_bytes(&packet(num, num, 31, 256)));
     sender.flush();
     wait_until(|| port.drops.get(Reason::UnknownQp) == 1);
     assert_eq!((port.drops.get(Reason::Icrc), port.drops.get(Reason::Malformed)), (0, 0));
@@ -92,7 +92,7 @@ pub(super) fn writable() {
     wait_until(|| port.drops.get(Reason::Management) == 1);
     // More than the MTU: lost and counted.
     let mut elsewhere = sender_to(&port, num, address, "192.0.2.1".parse().unwrap(), 0);
-    assert!(elsewhere.push(&packet(num, num, 33, 256)));
+    assert!(elsewhere.push_bytes(&packet(num, num, 33, 256)));
     elsewhere.flush();
     assert_eq!(PortCounter::XmitDiscards.value(), 1);
     assert_eq!((PortCounter::RcvErrors.value(), PortCounter::RcvPackets.value()), (1, 16));

@@ -58,7 +58,7 @@ pub(super) fn icmp() {
     let send = |to: Ipv4Addr| {
         let mut sender = sender_to(&port, num, IpAddr::V4(LOCAL), to.into(), 0);
         for number in 0..3 {
-            assert!(sender.push(&packet(num, num, number, 1024)));
+            assert!(sender.push_bytes(&packet(num, num, number, 1024)));
             sender.flush();
         }
     };

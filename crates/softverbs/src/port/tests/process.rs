@@ -151,7 +151,7 @@ fn member() {
                     let mut sender = sender_to(&port, num, address, address, 0);
                     for _ in 0..numbers[0] {
                         sent += 1;
-                        while !sender.push(&packet(*to, num, sent, 1024)) {
+                        while !sender.push_bytes(&packet(*to, num, sent, 1024)) {
                             std::thread::yield_now();
                         }
                     }

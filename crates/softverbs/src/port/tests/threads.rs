@@ -48,7 +48,7 @@ pub(super) fn stops() {
     let mut sent = 0;
     let mut send = || {
         sent += 1;
-        assert!(sender.push(&packet(num, num, sent, 64)));
+        assert!(sender.push_bytes(&packet(num, num, sent, 64)));
         sender.flush();
         sent as usize
     };

@@ -25,7 +25,6 @@ use crate::policy::congestion::Window;
 use crate::policy::mode::Mode;
 use crate::roce::link::PacketLink;
 use crate::roce::packet::PacketBuf;
-use crate::roce::payload;
 use crate::roce::wire::{AtomicEth, Bth, Extension, Feth, Opcode, Operation, Psn, Reth, Selectivity};
 use crate::sq::{Progress, SendQueue};
 use crate::step::Quota;
@@ -192,19 +191,19 @@ impl Requester {
             if budget.is_used_up() {
                 break Sent::Busy;
             }
-            let ack_req = match self.build(host, buf, &message, packets) {
-                Ok(ack_req) => ack_req,
+            let ack_req = match self.send_packet(host, buf, &message, packets, budget.bytes) {
+                Ok(Some(ack_req)) => ack_req,
+                Ok(None) => {
+                    self.blocked = true;
+                    break Sent::Idle;
+                }
                 Err(status) => {
                     self.failing = Some((message.position, status));
                     break Sent::Idle;
                 }
             };
-            if !host.send_packet(buf.bytes()) {
-                self.blocked = true;
-                break Sent::Idle;
-            }
             self.acknowledging.count(ack_req);
-            budget.charge(1, buf.bytes().len());
+            budget.charge(1, buf.len());
             if self.sent == self.acked {
                 self.retry.started();
             }
@@ -291,15 +290,17 @@ impl Requester {
         (message.first + (piece + 1) * self.piece).min(message.end())
     }
 
-    /// Builds the packet at the cursor; whether it requests an acknowledgement. The status of the request, if
-    /// its memory cannot be read.
-    fn build(
-        &mut self,
-        host: &mut impl Host,
+    /// Sends the packet at the cursor; whether it requests an acknowledgement, or `None` if the link takes
+    /// nothing. The status of the request, if its memory cannot be read. `budget`: at most so many bytes are
+    /// sent in this step.
+    fn send_packet(
+        &self,
+        host: &mut impl PacketLink,
         buf: &mut PacketBuf,
         message: &Message,
         packets: u64,
-    ) -> Result<bool, u32> {
+        budget: usize,
+    ) -> Result<Option<bool>, u32> {
         let Some(entry) = self.sq.entry(message.position) else { return Err(status::LOC_QP_OP_ERR) };
         let wr = &entry.wr;
         let index = self.cursor - message.first;
@@ -319,8 +320,8 @@ impl Requester {
             }
         };
         // Nothing follows it before an acknowledgement.
-        let window_end = self.cursor + packets - self.acked >= u64::from(self.window.packets());
-        let ack_req = self.acknowledging.is_due(is_last || window_end);
+        let window_left = u64::from(self.window.packets()).saturating_sub(self.cursor + packets - self.acked);
+        let ack_req = self.acknowledging.is_due(is_last || window_left == 0);
         let bth = Bth {
             solicited: wr.solicited && is_last && consumes_receive(wr.op),
             pkey: self.pkey,
@@ -328,8 +329,13 @@ impl Requester {
             ..Bth::new(Opcode::Rc(operation), self.dest_qp, self.psn(self.cursor))
         };
         buf.begin(bth, &extension, len);
-        payload::fetch(host, &wr.local, offset, buf.payload(len))?;
-        Ok(ack_req)
+        // The packets behind it have no extension header, except a last one with immediate data.
+        let following = match extension {
+            Extension::None => (window_left as usize * self.mtu).min(budget).min(left - len),
+            _ => 0,
+        };
+        let sent = buf.send_local(host, &wr.local, offset, len, following)?;
+        Ok(sent.then_some(ack_req))
     }
 }
 

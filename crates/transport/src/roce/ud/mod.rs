@@ -240,7 +240,7 @@ impl Ud {
                 break Moved::Busy;
             }
             match self.send_next(host, position) {
-                Ok(true) => budget.charge(1, self.buf.bytes().len()),
+                Ok(true) => budget.charge(1, self.buf.len()),
                 Ok(false) => {
                     self.is_blocked = true;
                     break Moved::All;
@@ -273,8 +273,7 @@ impl Ud {
         };
         let bth = Bth { solicited: wr.solicited, ..Bth::new(Opcode::Ud(operation), *qp, self.psn) };
         self.buf.begin(bth, &extension, len);
-        payload::fetch(host, &wr.local, 0, self.buf.payload(len))?;
-        if !(host.aim(route) && host.send_packet(self.buf.bytes())) {
+        if !(host.aim(route) && self.buf.send_local(host, &wr.local, 0, len, 0)?) {
             return Ok(false);
         }
         self.psn = self.psn.add(1);

@@ -3,14 +3,16 @@
 
 use std::collections::VecDeque;
 
-use crate::access::Access;
+use crate::access::{Access, Unreachable};
 use crate::limits::SPARE_REPLIES;
-use crate::roce::link::PacketLink;
+use crate::roce::link::{PacketLink, Payload};
 use crate::roce::packet::PacketBuf;
 use crate::roce::rc::terms::ReceiveTerms;
 use crate::roce::wire::{Aeth, Bth, Extension, Nak, Opcode, Operation, Psn, Syndrome};
 use crate::step::Quota;
 use crate::units::Errno;
+
+const NO_PAYLOAD: Payload<'static> = Payload::Bytes(&[]);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reply {
@@ -214,41 +216,42 @@ impl Replies {
                     let psn = psn.add((*sent / terms.mtu.bytes()) as u32);
                     let is_last = *sent + len == access.len;
                     let piece = (*sent, len, is_last);
-                    if let Err(psn) = build_data(host, buf, terms, (psn, *msn), *access, piece) {
+                    match send_data(host, buf, terms, (psn, *msn), *access, piece) {
+                        Ok(true) => {
+                            *sent += len;
+                            Some(is_last)
+                        }
+                        Ok(false) => None,
                         // Only a peer that still waits for the data acts on this NAK.
-                        if *repeated {
+                        Err(_) if *repeated => {
                             let syndrome = Syndrome::Nak(Nak::RemoteAccess);
                             *front = Reply::Ack { psn, msn: *msn, syndrome };
                             continue;
                         }
-                        self.queue.clear();
-                        self.count();
-                        return Err(psn);
-                    }
-                    if host.send_packet(buf.bytes()) {
-                        *sent += len;
-                        Some(is_last)
-                    } else {
-                        None
+                        Err(_) => {
+                            self.queue.clear();
+                            self.count();
+                            return Err(psn);
+                        }
                     }
                 }
                 Reply::Atomic { psn, msn, original, .. } => {
                     let aeth = Aeth { syndrome: Syndrome::ACK, msn: *msn };
                     let extension = Extension::AtomicAck(aeth, *original);
                     buf.begin(bth(terms, Operation::AtomicAcknowledge, *psn), &extension, 0);
-                    host.send_packet(buf.bytes()).then_some(true)
+                    buf.send(host, NO_PAYLOAD).is_ok_and(|sent| sent).then_some(true)
                 }
                 Reply::Ack { psn, msn, syndrome } => {
                     let extension = Extension::Aeth(Aeth { syndrome: *syndrome, msn: *msn });
                     buf.begin(bth(terms, Operation::Acknowledge, *psn), &extension, 0);
-                    host.send_packet(buf.bytes()).then_some(true)
+                    buf.send(host, NO_PAYLOAD).is_ok_and(|sent| sent).then_some(true)
                 }
             };
             let Some(is_complete) = is_complete else {
                 self.blocked = true;
                 return Ok(Replied::Blocked);
             };
-            budget.charge(1, buf.bytes().len());
+            budget.charge(1, buf.len());
             if is_complete {
                 self.answers[0] -= usize::from(front.is_answer(false));
                 self.answers[1] -= usize::from(front.is_answer(true));
@@ -262,15 +265,15 @@ fn bth(terms: &ReceiveTerms, operation: Operation, psn: Psn) -> Bth {
     Bth { pkey: terms.pkey, ..Bth::new(Opcode::Rc(operation), terms.dest_qp, psn) }
 }
 
-/// Builds a packet with the data of a read.
-fn build_data(
+/// Sends a packet with the data of a read; see [`PacketLink::send_packet`].
+fn send_data(
     host: &mut impl PacketLink,
     buf: &mut PacketBuf,
     terms: &ReceiveTerms,
     (psn, msn): (Psn, u32),
     access: Access,
     (sent, len, is_last): (usize, usize, bool),
-) -> Result<(), Psn> {
+) -> Result<bool, Unreachable> {
     let operation = match (sent == 0, is_last) {
         (true, true) => Operation::ReadOnly,
         (true, false) => Operation::ReadFirst,
@@ -280,9 +283,14 @@ fn build_data(
     let aeth = Extension::Aeth(Aeth { syndrome: Syndrome::ACK, msn });
     let extension = if operation == Operation::ReadMiddle { Extension::None } else { aeth };
     buf.begin(bth(terms, operation, psn), &extension, len);
-    if len > 0 {
-        let from = Access { addr: access.addr.wrapping_add(sent as u64), len, ..access };
-        host.fetch(from, buf.payload(len)).map_err(|_| psn)?;
+    if len == 0 {
+        return buf.send(host, NO_PAYLOAD);
     }
-    Ok(())
+    // The packets behind it up to the last one, which has an extension header.
+    let following = match operation {
+        Operation::ReadMiddle => (access.len - sent - len - 1) / len * len,
+        _ => 0,
+    };
+    let from = Access { addr: access.addr.wrapping_add(sent as u64), len, ..access };
+    buf.send(host, Payload::Memory { from, following })
 }
