@@ -13,7 +13,7 @@ use crate::lock;
 use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
 use transport::host::{Durable, Ended, Ending, Host};
 use transport::iwarp::link::{LinkError, Part, StreamLink};
-use transport::roce::link::{Dropped, PacketLink, Payload};
+use transport::roce::link::{Batch, Dropped, PacketLink, Payload};
 use transport::route::Route;
 use transport::step::{Awaits, Budget, Connection, Stepped, reason};
 use transport::units::Micros;
@@ -290,7 +290,7 @@ impl<H: Exposed + StreamLink> StreamLink for Instrumented<'_, H> {
 }
 
 impl<H: Exposed + PacketLink> PacketLink for Instrumented<'_, H> {
-    type Packet = H::Packet;
+    type Buffer = H::Buffer;
 
     fn send_packet(&mut self, headers: &[u8], payload: Payload<'_>) -> Result<bool, Unreachable> {
         self.host.send_packet(headers, payload)
@@ -300,8 +300,8 @@ impl<H: Exposed + PacketLink> PacketLink for Instrumented<'_, H> {
         self.host.aim(route)
     }
 
-    fn receive_packet(&mut self) -> Option<H::Packet> {
-        self.host.receive_packet()
+    fn receive_packets(&mut self) -> Option<Batch<H::Buffer>> {
+        self.host.receive_packets()
     }
 
     fn dropped_packet(&mut self, why: Dropped) {

@@ -7,23 +7,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::lock;
-use crate::port::{Endpoint, Fetch, Packet, Port, Sender};
+use crate::port::{Delivered, Endpoint, Fetch, Port, Sender};
 use transport::access::Unreachable;
 use transport::limits::MAX_WAITING_PACKETS;
 use transport::roce::link::{Dropped, Payload};
 use transport::route::Route;
 
 /// Packets that have arrived for a queue pair.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Arrived {
     waiting: Mutex<Waiting>,
     /// Whether any packet waits, readable without the lock.
     has_any: AtomicBool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Waiting {
-    queue: VecDeque<Packet>,
+    queue: VecDeque<Delivered>,
+    /// Packets in the queue.
+    count: usize,
     /// The number of the current link. A receiving thread may still have a packet for the previous link, from
     /// another peer.
     link: u32,
@@ -35,34 +37,38 @@ impl Arrived {
         let mut waiting = lock(&self.waiting);
         waiting.link = waiting.link.wrapping_add(1);
         waiting.queue.clear();
+        waiting.count = 0;
         self.has_any.store(false, Ordering::Release);
         waiting.link
     }
 
-    /// Adds a packet for this link. False: the queue is full.
-    pub(crate) fn push(&self, link: u32, packet: Packet) -> bool {
+    /// Adds packets for this link. False: the queue has no room for them.
+    pub(crate) fn push(&self, link: u32, packets: Delivered) -> bool {
         let mut waiting = lock(&self.waiting);
         if waiting.link != link {
             return true;
         }
-        if waiting.queue.len() == MAX_WAITING_PACKETS || waiting.queue.try_reserve(1).is_err() {
+        let count = waiting.count + packets.count();
+        if count > MAX_WAITING_PACKETS || waiting.queue.try_reserve(1).is_err() {
             return false;
         }
-        waiting.queue.push_back(packet);
+        waiting.count = count;
+        waiting.queue.push_back(packets);
         self.has_any.store(true, Ordering::Release);
         true
     }
 
-    fn take(&self) -> Option<Packet> {
+    fn take(&self) -> Option<Delivered> {
         if self.is_empty() {
             return None;
         }
         let mut waiting = lock(&self.waiting);
-        let packet = waiting.queue.pop_front();
+        let packets = waiting.queue.pop_front();
+        waiting.count -= packets.as_ref().map_or(0, Delivered::count);
         if waiting.queue.is_empty() {
             self.has_any.store(false, Ordering::Release);
         }
-        packet
+        packets
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -116,7 +122,7 @@ impl Packets {
         self.sender.push(headers, payload, fetch)
     }
 
-    pub(crate) fn receive(&mut self) -> Option<Packet> {
+    pub(crate) fn receive(&mut self) -> Option<Delivered> {
         self.arrived.take()
     }
 
@@ -141,21 +147,24 @@ impl Drop for Packets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::port::Bytes;
 
-    fn packet(byte: u8) -> Packet {
-        Packet::copy(&[], &[byte; 12]).unwrap()
+    const STRIDE: usize = 16;
+
+    fn packets(byte: u8, count: usize) -> Delivered {
+        Delivered::new(Bytes::copy(&[], &vec![byte; count * STRIDE]).unwrap(), STRIDE)
     }
 
     #[test]
     fn a_packet_for_the_link_before_is_dropped() {
         let arrived = Arrived::default();
         let before = arrived.restart();
-        assert!(arrived.push(before, packet(1)));
+        assert!(arrived.push(before, packets(1, 1)));
         let link = arrived.restart();
         assert!(arrived.is_empty());
-        assert!(arrived.push(before, packet(2)) && arrived.is_empty(), "from the peer before");
-        assert!(arrived.push(link, packet(3)));
-        assert_eq!(arrived.take().unwrap().as_ref(), [3; 12]);
+        assert!(arrived.push(before, packets(2, 1)) && arrived.is_empty(), "from the peer before");
+        assert!(arrived.push(link, packets(3, 1)));
+        assert_eq!(arrived.take().unwrap().buffer(), [3; STRIDE]);
         assert!(arrived.is_empty() && arrived.take().is_none());
     }
 
@@ -163,8 +172,12 @@ mod tests {
     fn a_flood_takes_a_bounded_amount_of_memory() {
         let arrived = Arrived::default();
         let link = arrived.restart();
-        let taken = (0..3 * MAX_WAITING_PACKETS).filter(|_| arrived.push(link, packet(1))).count();
-        assert_eq!(taken, MAX_WAITING_PACKETS);
-        assert!(arrived.take().is_some() && arrived.push(link, packet(1)));
+        for count in [1, 3, 64] {
+            let taken =
+                (0..3 * MAX_WAITING_PACKETS).filter(|_| arrived.push(link, packets(1, count))).count();
+            assert_eq!(taken, MAX_WAITING_PACKETS / count);
+            assert!(arrived.take().is_some() && arrived.push(link, packets(1, count)));
+            while arrived.take().is_some() {}
+        }
     }
 }

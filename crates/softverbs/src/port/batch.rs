@@ -185,3 +185,105 @@ impl Batch {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use transport::access::Denied;
+
+    const HEADERS: [u8; 12] = [9; 12];
+
+    /// Memory whose byte at an address is a function of it, up to `end`; counts the calls that read it.
+    struct Memory {
+        end: u64,
+        calls: usize,
+    }
+
+    fn byte(addr: u64) -> u8 {
+        (addr * 31 + addr / 251) as u8
+    }
+
+    impl Memory {
+        fn fetch(&mut self, from: Access, into: &mut [IoSliceMut<'_>]) -> Result<(), Unreachable> {
+            self.calls += 1;
+            let len: usize = into.iter().map(|piece| piece.len()).sum();
+            assert_eq!(len, from.len);
+            if from.addr + len as u64 > self.end {
+                return Err(Unreachable::Denied(Denied::Bounds));
+            }
+            let mut addrs = from.addr..;
+            into.iter_mut()
+                .flat_map(|piece| piece.iter_mut())
+                .zip(&mut addrs)
+                .for_each(|(to, addr)| *to = byte(addr));
+            Ok(())
+        }
+
+        /// Adds a packet, in a new batch if it has no room in this one.
+        fn add(
+            &mut self,
+            batch: &mut Batch,
+            addr: u64,
+            len: usize,
+            following: usize,
+        ) -> Result<(), Unreachable> {
+            let packet_len = HEADERS.len() + len.next_multiple_of(4) + ICRC_LEN;
+            if !batch.has_room(packet_len) {
+                *batch = Batch::new(vec![0xee; BATCH_LEN], packet_len);
+            }
+            let from = Access { stag: 1, addr, len, rights: 0 };
+            let payload = Payload::Memory { from, following };
+            let (packet, _) = batch.add(&HEADERS, payload, &mut |from, into| self.fetch(from, into))?;
+            assert_eq!(packet[..HEADERS.len()], HEADERS);
+            let (payload, pad) = packet[HEADERS.len()..].split_at(len);
+            assert!(payload.iter().zip(addr..).all(|(payload, addr)| *payload == byte(addr)));
+            assert!(pad.len() < 4 && pad.iter().all(|pad| *pad == 0));
+            Ok(())
+        }
+    }
+
+    fn empty() -> Batch {
+        Batch::new(Vec::new(), 0)
+    }
+
+    #[test]
+    fn payload_of_a_batch_is_read_in_one_call() {
+        let (mut memory, mut batch) = (Memory { end: u64::MAX, calls: 0 }, empty());
+        let total = 30 * 4096 + 5;
+        for at in (0..total).step_by(4096) {
+            let len = 4096.min(total - at);
+            memory.add(&mut batch, 100 + at as u64, len, total - at - len).unwrap();
+        }
+        assert_eq!(memory.calls, 3, "15 packets of 4112 bytes in 65,000, and the rest");
+    }
+
+    #[test]
+    fn memory_that_ends_fails_the_packet_that_needs_it() {
+        let (mut memory, mut batch) = (Memory { end: 10_000, calls: 0 }, empty());
+        for at in (0..9 * 1024).step_by(1024) {
+            memory.add(&mut batch, at, 1024, 100_000).unwrap();
+        }
+        assert!(memory.add(&mut batch, 9 * 1024, 1024, 100_000).is_err());
+        let before = batch.count;
+        memory.add(&mut batch, 0, 1024, 0).unwrap();
+        assert_eq!(batch.count, before + 1, "the other one was not added");
+    }
+
+    #[test]
+    fn packets_have_their_payload_whatever_was_predicted() {
+        let mut random = fastrand::Rng::with_seed(24_701);
+        let (mut memory, mut batch) = (Memory { end: 1 << 20, calls: 0 }, empty());
+        let mut addr = 0;
+        for _ in 0..100_000 {
+            let len = if random.u8(..4) == 0 { random.usize(1..=256) } else { 256 };
+            if random.u8(..8) == 0 {
+                addr = random.u64(..1 << 20);
+            }
+            let is_there = addr + len as u64 <= memory.end;
+            let following = random.usize(..8) * random.usize(..=256);
+            assert_eq!(memory.add(&mut batch, addr, len, following).is_ok(), is_there);
+            addr = if is_there { addr + len as u64 } else { 0 };
+        }
+        assert!(memory.calls < 90_000, "{}", memory.calls);
+    }
+}

@@ -15,7 +15,7 @@
 //!   trusted.
 //! - [`management`]: messages to queue pair 1, connection management; [`service`]: which process listens on a
 //!   service; [`inlet`]: requests that other processes pass on to a listener; [`datagram`]: their form.
-//! - [`socket`]: the sockets; [`receive`]: from the sockets to the endpoints of [`table`]; [`attention`]:
+//! - [`socket`]: the sockets; [`receive`], [`buffer`]: from the sockets to the endpoints of [`table`]; [`attention`]:
 //!   which thread does that; [`send`], [`batch`]: the other direction; [`drops`]: how many packets were dropped, and
 //!   why; [`traffic`]: the counters of the port.
 //!
@@ -24,7 +24,7 @@
 //!
 //! Locks, outermost first: `receiver`, held while a thread reads datagrams from the sockets; then the leaf
 //! locks: the table of endpoints, the order, the owners, the deferred requests, the waiting senders, the
-//! buffers of senders, the numbers. [`Endpoint::arrived`] is called with only `receiver` held, the other
+//! buffers, the numbers. [`Endpoint::arrived`] is called with only `receiver` held, the other
 //! methods of an endpoint with no lock of the port. `receiver` is held for a bounded time ([`receive`]): the
 //! engine blocks on it, threads of the program only try. The lock of [`Attention`] is never held together
 //! with any of them.
@@ -32,6 +32,7 @@
 
 mod attention;
 mod batch;
+mod buffer;
 mod datagram;
 mod drops;
 mod flush_icrc;
@@ -79,12 +80,13 @@ use rpma_metrics::packets;
 use transport::roce::link::Dropped;
 
 pub(crate) use batch::Fetch;
+pub(crate) use buffer::Bytes;
 pub(crate) use groups::{Membership, detach_from_groups};
 pub(crate) use inlet::Inlet;
 pub(crate) use management::{Agent, Full};
 pub(crate) use numbers::{allocate_number, release_number};
 pub(crate) use owners::Claims;
-pub(crate) use receive::Packet;
+pub(crate) use receive::Delivered;
 pub(crate) use send::Sender;
 pub(crate) use service::Claim;
 pub(crate) use slot::is_unclaimed;
@@ -92,9 +94,9 @@ pub use traffic::PortCounter;
 
 /// The receiver of the packets of a queue pair.
 pub(crate) trait Endpoint: Send + Sync {
-    /// A packet for the queue pair has arrived from its peer. Appends it to a bounded queue or drops it: the
-    /// caller receives for all queue pairs of the process, so it must not be delayed.
-    fn arrived(&self, packet: Packet);
+    /// Packets for the queue pair have arrived from its peer. Appends them to a bounded queue or drops them:
+    /// the caller receives for all queue pairs of the process, so it must not be delayed.
+    fn arrived(&self, packets: Delivered);
     /// Drives the connection in this thread. Called once after a batch of [`Endpoint::arrived`], with no lock
     /// of the port held.
     fn received(&self, by: By);
@@ -213,9 +215,9 @@ impl Port {
         Sender::new(self.clone(), num)
     }
 
-    /// The queue of an endpoint is full.
-    pub(crate) fn overflowed(&self) {
-        self.drops.add(Reason::Overflow, 1);
+    /// The queue of an endpoint had no room for packets.
+    pub(crate) fn overflowed(&self, packets: usize) {
+        self.drops.add(Reason::Overflow, packets as u64);
     }
 
     /// A queue pair has dropped a packet.

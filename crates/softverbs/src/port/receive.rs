@@ -8,9 +8,11 @@
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
+use super::buffer::{Bytes, Received, Receiving};
 use super::datagram::{Datagram, Via};
 use super::drops::Reason;
 use super::forward;
@@ -23,11 +25,14 @@ use crate::policy::Policy;
 use crate::policy::forwarded::Forwarded;
 use crate::policy::mode::Mode;
 use crate::progress::By;
+use crate::socket::Socket;
 use crate::sys::{self, Arrived};
+use transport::roce::link::{Batch, IP_HEADER_LEN};
 use transport::roce::wire::{BTH_LEN, Flow, GSI_QP, ICRC_LEN, MULTICAST_QP, UDP_PORT, icrc, ip_header};
 
-/// Maximum size of a UDP_GRO batch; a smaller buffer would truncate it.
-const BUFFER_LEN: usize = 64 << 10;
+/// Packets for a queue pair.
+pub(crate) type Delivered = Batch<Bytes>;
+
 /// Maximum calls of recvmsg(2) on a socket in a row: 2 MiB of batches take a millisecond.
 const CALLS: usize = 32;
 /// Maximum length of a packet in bytes: 4096 of payload and the largest headers.
@@ -36,38 +41,24 @@ const MAX_PACKET_LEN: usize = 4096 + 128;
 /// The hop limit in the IP header of a datagram. That of the packet is not known.
 const HOP_LIMIT: u8 = 64;
 
-/// A packet from the BTH to the pad, for a queue pair without a peer behind its IP header. Its ICRC was
-/// correct and is removed.
-#[derive(Debug)]
-pub(crate) struct Packet(Box<[u8]>);
-
-impl Packet {
-    /// A copy; `None`: out of memory.
-    pub(crate) fn copy(header: &[u8], bytes: &[u8]) -> Option<Self> {
-        let mut copy = Vec::new();
-        copy.try_reserve_exact(header.len() + bytes.len()).ok()?;
-        copy.extend_from_slice(header);
-        copy.extend_from_slice(bytes);
-        Some(Self(copy.into_boxed_slice()))
-    }
-}
-
-impl AsRef<[u8]> for Packet {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
 /// State of the receiving thread.
 pub(super) struct Receiver {
-    buffer: Box<[u8]>,
+    receiving: Receiving,
     found: Found,
     forwarded: Forwarded,
 }
 
 impl Receiver {
     pub(super) fn new(mode: Mode) -> Self {
-        Self { buffer: vec![0; BUFFER_LEN].into(), found: Found::default(), forwarded: Forwarded::new(mode) }
+        Self { receiving: Receiving::new(), found: Found::default(), forwarded: Forwarded::new(mode) }
+    }
+}
+
+impl Receiver {
+    /// Receives a datagram, or a batch of them from one source; `None` if there is none.
+    fn next(&mut self, socket: &Socket) -> Option<(Arrived, Received)> {
+        let arrived = sys::receive_datagrams(socket, self.receiving.bytes()?).ok()?;
+        Some((arrived, self.receiving.received(arrived.len)?))
     }
 }
 
@@ -81,6 +72,37 @@ pub(super) struct Found {
     /// How many packets were delivered to endpoints, and their length from BTH to ICRC in bytes.
     packets: u64,
     bytes: usize,
+}
+
+impl Found {
+    /// Delivers packets, which are in this range of what was received, to the endpoint with this number: those
+    /// of a queue pair without a peer one by one, behind their IP headers.
+    fn add(
+        &mut self,
+        num: u32,
+        received: &Received,
+        range: Range<usize>,
+        stride: usize,
+        (to, flow): To,
+    ) -> Result<(), Reason> {
+        let table::Found { endpoint, needs_header } = to;
+        let (bytes, len) = (&received.bytes()[range.clone()], range.len());
+        let packets = match needs_header {
+            true => {
+                let header = ip_header(&flow.addresses, 0, HOP_LIMIT, len);
+                Bytes::copy(&header, bytes).map(|bytes| Batch::new(bytes, IP_HEADER_LEN + len))
+            }
+            false => received.part(range).map(|bytes| Batch::new(bytes, stride)),
+        };
+        let packets = packets.ok_or(Reason::Memory)?;
+        if self.touched.last().is_none_or(|(last, _)| *last != num) {
+            self.touched.try_reserve(1).map_err(|_| Reason::Memory)?;
+            self.touched.push((num, endpoint.clone()));
+        }
+        (self.packets, self.bytes) = (self.packets + packets.count() as u64, self.bytes + len);
+        endpoint.arrived(packets);
+        Ok(())
+    }
 }
 
 impl Port {
@@ -145,34 +167,25 @@ impl Port {
         let Some(socket) = self.sockets.get(family) else { return false };
         for call in 0..CALLS {
             // An error other than EAGAIN is a pending error of an earlier send; the call has cleared it.
-            let Ok(arrived) = sys::receive_datagrams(socket, &mut receiver.buffer) else { return call > 0 };
-            let Arrived { len, source, destination: Some(destination), segment, is_truncated } = arrived
+            let Some((arrived, received)) = receiver.next(socket) else { return call > 0 };
+            let Arrived { mut len, source, destination: Some(destination), segment, is_truncated } = arrived
             else {
                 self.drops.add(Reason::Malformed, 1);
                 continue;
             };
-            let buffer = std::mem::take(&mut receiver.buffer);
-            let segment = segment.unwrap_or(len).max(1);
-            for bytes in buffer[..len].chunks(segment) {
-                if is_truncated && bytes.len() < segment {
-                    self.drops.add(Reason::Malformed, 1);
-                    continue;
-                }
-                let datagram = Datagram {
-                    source: source.ip(),
-                    source_port: source.port(),
-                    destination,
-                    bytes,
-                    via: Via::Network,
-                };
-                if let Err(reason) = self.deliver(&datagram, &mut receiver.found) {
-                    self.drops.add(reason, 1);
-                }
-            }
-            if len == 0 {
+            let stride = segment.unwrap_or(len).max(1);
+            if len == 0 || (is_truncated && len % stride != 0) {
                 self.drops.add(Reason::Malformed, 1);
+                len -= len % stride;
             }
-            receiver.buffer = buffer;
+            let datagrams = Datagram {
+                source: source.ip(),
+                source_port: source.port(),
+                destination,
+                bytes: &received.bytes()[..len],
+                via: Via::Network,
+            };
+            self.deliver(&datagrams, stride, (&received, 0), &mut receiver.found);
         }
         true
     }
@@ -180,27 +193,23 @@ impl Port {
     /// Reads messages of other slots. Returns whether there were any.
     fn receive_from_slots(&self, receiver: &mut Receiver) -> bool {
         for call in 0..CALLS {
-            let Ok(arrived) = sys::receive_datagrams(self.slot.socket(), &mut receiver.buffer) else {
-                return call > 0;
-            };
-            let buffer = std::mem::take(&mut receiver.buffer);
-            if let Err(reason) =
-                self.take_message(arrived.source, &buffer[..arrived.len], &mut receiver.found)
-            {
+            let Some((arrived, received)) = receiver.next(self.slot.socket()) else { return call > 0 };
+            if let Err(reason) = self.take_message(arrived.source, &received, &mut receiver.found) {
                 self.drops.add(reason, 1);
             }
-            receiver.buffer = buffer;
         }
         true
     }
 
-    fn take_message(&self, from: SocketAddr, bytes: &[u8], found: &mut Found) -> Result<(), Reason> {
+    fn take_message(&self, from: SocketAddr, received: &Received, found: &mut Found) -> Result<(), Reason> {
         let sender = slot::at(from).filter(|slot| self.owners.is_ours(*slot)).ok_or(Reason::Distrusted)?;
-        match forward::Message::parse(bytes).ok_or(Reason::Malformed)? {
+        match forward::Message::parse(received.bytes()).ok_or(Reason::Malformed)? {
             forward::Message::Packet { source, source_port, destination, datagram } => {
                 let via = Via::Slot(sender);
                 let datagram = Datagram { source, source_port, destination, bytes: datagram, via };
-                self.deliver(&datagram, found)
+                let start = received.bytes().len() - datagram.bytes.len();
+                self.deliver(&datagram, datagram.bytes.len().max(1), (received, start), found);
+                Ok(())
             }
             forward::Message::Answer { family, position, nonce } => {
                 self.answered(sender, family, position, nonce);
@@ -213,17 +222,87 @@ impl Port {
         }
     }
 
-    /// Delivers a packet to its endpoint, or forwards it to the process of its slot.
-    fn deliver(&self, datagram: &Datagram<'_>, found: &mut Found) -> Result<(), Reason> {
+    /// Delivers datagrams of one source, of `stride` bytes but the last, which are in `received` from the given
+    /// offset on. The kernel puts packets into one batch whatever their queue pairs are, so each may be for
+    /// another process; those for one queue pair behind each other are delivered together.
+    fn deliver(
+        &self,
+        datagrams: &Datagram<'_>,
+        stride: usize,
+        (received, start): (&Received, usize),
+        found: &mut Found,
+    ) {
+        let all = datagrams.bytes;
+        let mut at = 0;
+        while at < all.len() {
+            let rest = &all[at..];
+            let first = Datagram { bytes: &rest[..rest.len().min(stride)], ..*datagrams };
+            if first.destination.is_multicast() {
+                if let Err(reason) = self.deliver_to_group(&first, (received, start + at), found) {
+                    self.drops.add(reason, 1);
+                }
+                at += stride;
+                continue;
+            }
+            match self.route(&first, found) {
+                Ok(None) => {}
+                Ok(Some(to)) => {
+                    let packets = if to.0.needs_header { first.bytes } else { rest };
+                    match checked(&to.1, packets, stride) {
+                        0 => self.drops.add(Reason::Icrc, 1),
+                        len => {
+                            let range = start + at..start + at + len;
+                            if let Err(reason) = found.add(number(packets), received, range, stride, to) {
+                                self.drops.add(reason, len.div_ceil(stride) as u64);
+                            }
+                            at += len;
+                            continue;
+                        }
+                    }
+                }
+                Err(reason) => self.drops.add(reason, 1),
+            }
+            at += stride;
+        }
+    }
+
+    /// Delivers a packet of a multicast group, which is in `received` at the given offset, to the queue pairs
+    /// that are attached to the group.
+    fn deliver_to_group(
+        &self,
+        datagram: &Datagram<'_>,
+        (received, start): (&Received, usize),
+        found: &mut Found,
+    ) -> Result<(), Reason> {
+        let Datagram { source, destination, bytes, .. } = *datagram;
+        if bytes.len() < BTH_LEN + ICRC_LEN || bytes.len() > MAX_PACKET_LEN {
+            return Err(Reason::Malformed);
+        }
+        let attached = self.attached_to(destination);
+        if number(bytes) != MULTICAST_QP || datagram.is_forwarded() || attached.is_empty() {
+            return Err(Reason::Multicast);
+        }
+        let flow = datagram.flow().ok_or(Reason::Malformed)?;
+        if checked(&flow, bytes, bytes.len()) == 0 {
+            return Err(Reason::Icrc);
+        }
+        for num in attached {
+            // It is not in RTR yet, or is being destroyed, or has a peer.
+            let Ok(to) = self.table.receiver(num, source, destination) else { continue };
+            found.add(num, received, start..start + bytes.len(), bytes.len(), (to, flow))?;
+        }
+        Ok(())
+    }
+
+    /// The endpoint of a packet, or `None` if the packet was forwarded to the process of its slot, or is for
+    /// the port itself.
+    fn route(&self, datagram: &Datagram<'_>, found: &mut Found) -> Result<Option<To>, Reason> {
         let Datagram { source, source_port, destination, bytes, .. } = *datagram;
         let forwarded = datagram.is_forwarded();
         if bytes.len() < BTH_LEN + ICRC_LEN || bytes.len() > MAX_PACKET_LEN {
             return Err(Reason::Malformed);
         }
-        let num = u32::from_be_bytes([0, bytes[QPN_AT], bytes[QPN_AT + 1], bytes[QPN_AT + 2]]);
-        if destination.is_multicast() {
-            return self.deliver_to_group(num, datagram, found);
-        }
+        let num = number(bytes);
         if num == MULTICAST_QP {
             return Err(Reason::Multicast);
         }
@@ -232,18 +311,18 @@ impl Port {
             if num == GSI_QP {
                 found.messages.try_reserve(1).map_err(|_| Reason::Memory)?;
                 found.messages.push(Message::copy(datagram).ok_or(Reason::Management)?);
-                return Ok(());
+                return Ok(None);
             }
             let is_query = !forwarded && source_port == UDP_PORT && source.is_loopback();
             let query = Query::parse(bytes).filter(|_| is_query).ok_or(Reason::UnknownQp)?;
             self.answer(Family::of(source), &query);
-            return Ok(());
+            return Ok(None);
         }
         if num & 0xffff == 0 && slot == self.slot.number() {
             if !forwarded && source_port == UDP_PORT && source.is_loopback() {
                 self.check_arrived(Family::of(source));
             }
-            return Ok(());
+            return Ok(None);
         }
         if slot != self.slot.number() {
             if forwarded {
@@ -253,54 +332,29 @@ impl Port {
                 slot,
                 &forward::Message::Packet { source, source_port, destination, datagram: bytes },
             );
-            return Ok(());
+            return Ok(None);
         }
-        let receiver = self.table.receiver(num, source, destination)?;
-        let flow = check(datagram)?;
-        put(num, receiver, &flow, bytes, found)
-    }
-
-    /// Delivers a packet of a multicast group to the queue pairs that are attached to the group.
-    fn deliver_to_group(&self, num: u32, datagram: &Datagram<'_>, found: &mut Found) -> Result<(), Reason> {
-        let Datagram { source, destination, bytes, .. } = *datagram;
-        let attached = self.attached_to(destination);
-        if num != MULTICAST_QP || datagram.is_forwarded() || attached.is_empty() {
-            return Err(Reason::Multicast);
-        }
-        let flow = check(datagram)?;
-        for num in attached {
-            // It is not in RTR yet, or is being destroyed, or has a peer.
-            let Ok(receiver) = self.table.receiver(num, source, destination) else { continue };
-            put(num, receiver, &flow, bytes, found)?;
-        }
-        Ok(())
+        let to = self.table.receiver(num, source, destination)?;
+        let flow = datagram.flow().ok_or(Reason::Malformed)?;
+        Ok(Some((to, flow)))
     }
 }
 
-/// The flow of a packet whose ICRC is right.
-fn check(datagram: &Datagram<'_>) -> Result<Flow, Reason> {
-    let flow = datagram.flow().ok_or(Reason::Malformed)?;
-    icrc::check(&flow, datagram.bytes)
-        .or_else(|bad| icrc::check_rxe_flush(&flow, datagram.bytes).map_err(|_| bad))
-        .map_err(|_| Reason::Icrc)?;
-    Ok(flow)
+/// An endpoint, and the addresses of its packet.
+type To = (table::Found, Flow);
+
+/// The queue pair number of a packet.
+fn number(packet: &[u8]) -> u32 {
+    u32::from_be_bytes([0, packet[QPN_AT], packet[QPN_AT + 1], packet[QPN_AT + 2]])
 }
 
-/// Passes a packet to its receiver.
-fn put(
-    num: u32,
-    table::Found { endpoint, needs_header }: table::Found,
-    flow: &Flow,
-    bytes: &[u8],
-    found: &mut Found,
-) -> Result<(), Reason> {
-    let header = if needs_header { &ip_header(&flow.addresses, 0, HOP_LIMIT, bytes.len())[..] } else { &[] };
-    let packet = Packet::copy(header, &bytes[..bytes.len() - ICRC_LEN]).ok_or(Reason::Memory)?;
-    if found.touched.last().is_none_or(|(last, _)| *last != num) {
-        found.touched.try_reserve(1).map_err(|_| Reason::Memory)?;
-        found.touched.push((num, endpoint.clone()));
-    }
-    (found.packets, found.bytes) = (found.packets + 1, found.bytes + bytes.len());
-    endpoint.arrived(packet);
-    Ok(())
+/// Bytes of the first packets that are for the queue pair of the first one and have correct ICRCs.
+fn checked(flow: &Flow, packets: &[u8], stride: usize) -> usize {
+    let num = number(packets);
+    let is_good = |packet: &&[u8]| {
+        packet.len() >= BTH_LEN + ICRC_LEN
+            && number(packet) == num
+            && (icrc::check(flow, packet).is_ok() || icrc::check_rxe_flush(flow, packet).is_ok())
+    };
+    packets.chunks(stride).take_while(is_good).map(<[u8]>::len).sum()
 }

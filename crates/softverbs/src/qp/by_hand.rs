@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use super::linked::Transport;
 use super::{Qp, State};
 use crate::link::{Arrived, Packets};
-use crate::port::{Endpoint, Packet, Port};
+use crate::port::{Delivered, Endpoint, Port};
 use crate::progress::engine::Engine;
 use crate::progress::{By, Driven};
 use crate::sys::Errno;
@@ -206,9 +206,10 @@ impl Inlet {
 }
 
 impl Endpoint for Inlet {
-    fn arrived(&self, packet: Packet) {
-        if !self.arrived.push(self.link, packet) {
-            self.port.overflowed();
+    fn arrived(&self, packets: Delivered) {
+        let count = packets.count();
+        if !self.arrived.push(self.link, packets) {
+            self.port.overflowed(count);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::instrument::{Exposed, Instrumented, Queue, Stepping};
 use crate::link::{Link, Packets};
 use crate::memory::{self, Batch};
 use crate::policy::poller;
-use crate::port::Packet;
+use crate::port;
 use crate::progress::source::Source;
 use crate::progress::timers::Timer;
 use crate::progress::turn::{Entry, Left};
@@ -516,7 +516,7 @@ impl StreamLink for Host<'_, Link> {
 }
 
 impl PacketLink for Host<'_, Packets> {
-    type Packet = Packet;
+    type Buffer = port::Bytes;
 
     fn send_packet(&mut self, headers: &[u8], payload: Payload<'_>) -> Result<bool, Unreachable> {
         let (process, accessor) = (self.process, self.qp.accessor());
@@ -529,7 +529,7 @@ impl PacketLink for Host<'_, Packets> {
         self.link.as_mut().is_some_and(|link| link.aim(route))
     }
 
-    fn receive_packet(&mut self) -> Option<Packet> {
+    fn receive_packets(&mut self) -> Option<port::Delivered> {
         self.link.as_mut()?.receive()
     }
 

@@ -3,6 +3,7 @@
 
 use crate::access::{Access, Unreachable};
 use crate::host::Host;
+use crate::roce::wire::ICRC_LEN;
 use crate::route::Route;
 
 /// Bytes before a received packet of a queue pair without a peer, and before the data of a datagram: an IPv6
@@ -56,11 +57,49 @@ impl Payload<'_> {
     }
 }
 
+/// Packets in one buffer, each followed by its ICRC, which was checked. They have equal lengths, except that
+/// the last one may be shorter.
+#[derive(Clone, Debug)]
+pub struct Batch<B> {
+    buffer: B,
+    /// From packet to packet.
+    stride: usize,
+}
+
+impl<B: AsRef<[u8]>> Batch<B> {
+    /// Packets that have `stride` bytes with their ICRCs.
+    pub fn new(buffer: B, stride: usize) -> Self {
+        Self { buffer, stride: stride.max(1) }
+    }
+
+    /// The whole buffer, the input of [`Host::settle`].
+    pub fn buffer(&self) -> &[u8] {
+        self.buffer.as_ref()
+    }
+
+    /// How many packets there are.
+    pub fn count(&self) -> usize {
+        self.buffer().len().div_ceil(self.stride)
+    }
+
+    /// Where a packet is in the buffer.
+    pub fn offset(&self, index: usize) -> usize {
+        index * self.stride
+    }
+
+    /// A packet, from the BTH to the pad.
+    pub fn packet(&self, index: usize) -> Option<&[u8]> {
+        let chunk = self.buffer().get(self.offset(index)..).filter(|rest| !rest.is_empty())?;
+        let len = chunk.len().min(self.stride);
+        Some(&chunk[..len.saturating_sub(ICRC_LEN)])
+    }
+}
+
 /// A host whose link carries packets, from the base transport header to the padding. The link adds the ICRC
-/// to what it sends, and checks and removes it from what it delivers.
+/// to what it sends, and checks that of what it delivers.
 pub trait PacketLink: Host {
-    /// A received packet.
-    type Packet: AsRef<[u8]>;
+    /// The buffer of received packets.
+    type Buffer: AsRef<[u8]>;
 
     /// Sends a packet: the headers, the payload, and padding to a multiple of four bytes. False: the link
     /// takes nothing now; a step with [`WRITABLE`](crate::step::reason::WRITABLE) follows when it does.
@@ -68,9 +107,9 @@ pub trait PacketLink: Host {
     fn send_packet(&mut self, headers: &[u8], payload: Payload<'_>) -> Result<bool, Unreachable>;
     /// Of a queue pair without a peer: the next packets go this way. False as for [`Self::send_packet`].
     fn aim(&mut self, route: &Route) -> bool;
-    /// The next packet that arrived from the peer for this queue pair. If that has none, the packet is behind
-    /// [`IP_HEADER_LEN`] bytes with the IP header.
-    fn receive_packet(&mut self) -> Option<Self::Packet>;
+    /// The next packets that arrived from the peer for this queue pair. If that has none, each packet is
+    /// behind [`IP_HEADER_LEN`] bytes with the IP header.
+    fn receive_packets(&mut self) -> Option<Batch<Self::Buffer>>;
     /// A received packet was dropped.
     fn dropped_packet(&mut self, why: Dropped);
 }

@@ -7,8 +7,15 @@ use super::recorder::Recorder;
 use super::world::World;
 use crate::access::Unreachable;
 use crate::host::Host;
-use crate::roce::link::{Dropped, PacketLink, Payload};
+use crate::roce::link::{Batch, Dropped, PacketLink, Payload};
+use crate::roce::wire::ICRC_LEN;
 use crate::route::Route;
+
+/// A byte of an ICRC: nobody looks at it any more.
+const ICRC: u8 = 0xee;
+
+/// Packets that are delivered together, at most.
+const TOGETHER: usize = 5;
 
 /// A world whose link carries packets.
 pub trait PacketWorld: World {
@@ -16,6 +23,8 @@ pub trait PacketWorld: World {
     fn transmit(&mut self, packet: &[u8]) -> bool;
     /// The next packet from the peer.
     fn arrive(&mut self) -> Option<Vec<u8>>;
+    /// The length of the next packet, if it is delivered together with the one before.
+    fn follows(&mut self) -> Option<usize>;
     /// The packets of a queue pair without a peer go this way; false: not now.
     fn aim(&mut self, _route: &Route) -> bool {
         true
@@ -25,7 +34,7 @@ pub trait PacketWorld: World {
 }
 
 impl<W: PacketWorld> PacketLink for W {
-    type Packet = Vec<u8>;
+    type Buffer = Vec<u8>;
 
     fn send_packet(&mut self, headers: &[u8], payload: Payload<'_>) -> Result<bool, Unreachable> {
         self.uses("sends");
@@ -46,9 +55,22 @@ impl<W: PacketWorld> PacketLink for W {
         PacketWorld::aim(self, route)
     }
 
-    fn receive_packet(&mut self) -> Option<Vec<u8>> {
+    fn receive_packets(&mut self) -> Option<Batch<Vec<u8>>> {
         self.elsewhere();
-        self.arrive()
+        let mut packets = self.arrive()?;
+        let len = packets.len();
+        packets.extend([ICRC; ICRC_LEN]);
+        let mut is_last = false;
+        for _ in 1..TOGETHER {
+            let Some(following) = self.follows().filter(|following| !is_last && *following <= len) else {
+                break;
+            };
+            let Some(packet) = self.arrive() else { break };
+            is_last = following < len;
+            packets.extend(packet);
+            packets.extend([ICRC; ICRC_LEN]);
+        }
+        Some(Batch::new(packets, len + ICRC_LEN))
     }
 
     fn dropped_packet(&mut self, why: Dropped) {
@@ -92,6 +114,10 @@ impl PacketWorld for Recorder<Packets> {
 
     fn arrive(&mut self) -> Option<Vec<u8>> {
         self.link.arrived.pop_front()
+    }
+
+    fn follows(&mut self) -> Option<usize> {
+        self.link.arrived.front().map(Vec::len)
     }
 
     fn dropped(&mut self, why: Dropped) {

@@ -59,6 +59,7 @@ fn world() {
         "two" => group::two(),
         "many" => group::many(),
         "broken" => steering::broken(),
+        "mixed" => steering::mixed(),
         "stopped" => steering::stopped(),
         "requests" => steering::requests(),
         "containers" => group::containers(),

@@ -15,7 +15,7 @@ use crate::port::drops::Reason;
 use crate::port::order::Query;
 use crate::port::socket::Family;
 use crate::port::{
-    Agent, Claim, Endpoint, Full, Inlet, Packet, Port, allocate_number, forward, release_number, service,
+    Agent, Claim, Delivered, Endpoint, Full, Inlet, Port, allocate_number, forward, release_number, service,
     slot,
 };
 use crate::progress::By;
@@ -42,15 +42,15 @@ pub(super) struct Inbox {
 }
 
 impl Endpoint for Inbox {
-    fn arrived(&self, packet: Packet) {
-        let word = |at: usize| u32::from_be_bytes(packet.as_ref()[at..at + 4].try_into().unwrap());
+    fn arrived(&self, arrived: Delivered) {
         let mut packets = lock(&self.packets);
-        if word(12) == self.num {
-            if word(20) >= self.floor.load(Ordering::Relaxed) {
+        for packet in (0..arrived.count()).map(|index| arrived.packet(index).unwrap()) {
+            let word = |at: usize| u32::from_be_bytes(packet[at..at + 4].try_into().unwrap());
+            if word(12) != self.num {
+                packets.1 += 1;
+            } else if word(20) >= self.floor.load(Ordering::Relaxed) {
                 packets.0.insert((word(16), word(20)));
             }
-        } else {
-            packets.1 += 1;
         }
     }
 
@@ -157,6 +157,17 @@ fn member() {
                     }
                     sender.flush();
                 }
+                println!("@");
+            }
+            "mix" => {
+                let mut sender = sender_to(&port, num, address, address, 0);
+                for to in (0..numbers[0]).flat_map(|_| &numbers[1..]) {
+                    sent += 1;
+                    while !sender.push_bytes(&packet(*to, num, sent, 1024)) {
+                        std::thread::yield_now();
+                    }
+                }
+                sender.flush();
                 println!("@");
             }
             "begin" => {

@@ -44,6 +44,26 @@ fn signal(member: &Member, signal: &str) {
 }
 
 #[test]
+fn packets_of_one_batch_go_to_the_processes_of_their_queue_pairs() {
+    in_namespace("mixed");
+}
+
+/// The filter delivers a batch as a whole to the process of its first packet.
+pub(super) fn mixed() {
+    for family in Family::ALL {
+        let mut members = start(family, 3);
+        let nums: Vec<_> = members.iter().map(|member| member.num.to_string()).collect();
+        members[0].command(&format!("mix 100 {}", nums.join(" ")));
+        let mut forwarded = 0;
+        for member in &mut members {
+            member.expects(100);
+            forwarded += member.report().forwarded;
+        }
+        assert_ne!(forwarded, 0, "all batches had packets of one process only");
+    }
+}
+
+#[test]
 fn a_stopped_process_costs_others_nothing_but_a_moment() {
     in_namespace("stopped");
 }

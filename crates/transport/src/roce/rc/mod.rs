@@ -19,6 +19,7 @@ mod ending;
 mod operation;
 mod requester;
 mod responder;
+mod run;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -26,7 +27,7 @@ mod tests;
 use crate::host::Host;
 use crate::limits::{MAX_READS, MAX_WAITING_PACKETS};
 use crate::policy::mode::Mode;
-use crate::roce::link::{Dropped, PacketLink};
+use crate::roce::link::{Batch, Dropped, PacketLink};
 use crate::roce::packet::PacketBuf;
 use crate::roce::wire::{Opcode, Operation, Packet, is_same_partition};
 use crate::sq::Progress;
@@ -35,6 +36,7 @@ use crate::units::{Errno, Micros};
 use ending::{End, Failed};
 use requester::{Requester, Sent};
 use responder::{Replied, Responder};
+use run::Run;
 
 pub use terms::{RNR_UNLIMITED, ReceiveTerms, SendTerms};
 
@@ -210,16 +212,42 @@ impl Rc {
             if budget.is_used_up() {
                 return Ok(false);
             }
-            let Some(bytes) = host.receive_packet() else { return Ok(true) };
-            let bytes = bytes.as_ref();
-            budget.charge(1, bytes.len());
+            let Some(batch) = host.receive_packets() else { return Ok(true) };
+            self.receive_batch(host, &batch, budget)?;
+        }
+    }
+
+    /// Processes packets that have arrived together.
+    fn receive_batch<H: PacketLink>(
+        &mut self,
+        host: &mut H,
+        batch: &Batch<H::Buffer>,
+        budget: &mut Quota,
+    ) -> Result<(), End> {
+        let mut next = 0;
+        while let Some(bytes) = batch.packet(next) {
             let (operation, packet) = match self.parse(bytes) {
                 Ok(parsed) => parsed,
                 Err(why) => {
+                    budget.charge(1, bytes.len());
                     host.dropped_packet(why);
+                    next += 1;
                     continue;
                 }
             };
+            if let Some(run) = Run::find(batch, next, operation, packet.bth.psn) {
+                let is_done = match operation.is_response() {
+                    true => self.requester.receive_run(host, &run, &packet),
+                    false => self.responder.receive_run(host, &run, &packet),
+                };
+                if is_done {
+                    budget.charge(run.count, run.len());
+                    next += run.count;
+                    continue;
+                }
+            }
+            budget.charge(1, bytes.len());
+            next += 1;
             if operation.is_response() {
                 self.requester.receive(host, operation, &packet)?;
                 continue;
@@ -235,6 +263,7 @@ impl Rc {
                 host.established();
             }
         }
+        Ok(())
     }
 
     /// Executes deferred requests, up to the next one that must wait or the end of the budget.
@@ -273,13 +302,15 @@ impl Rc {
         }
         let (mut to_receive, mut to_send) = (budget.receive, budget.send);
         while !to_receive.is_used_up() {
-            let Some(bytes) = host.receive_packet() else { break };
-            to_receive.charge(1, bytes.as_ref().len());
-            match self.parse(bytes.as_ref()) {
-                Ok((operation, packet)) if operation.is_request() => {
-                    self.responder.receive_after_end(&packet);
+            let Some(batch) = host.receive_packets() else { break };
+            for bytes in (0..batch.count()).filter_map(|index| batch.packet(index)) {
+                to_receive.charge(1, bytes.len());
+                match self.parse(bytes) {
+                    Ok((operation, packet)) if operation.is_request() => {
+                        self.responder.receive_after_end(&packet);
+                    }
+                    _ => {}
                 }
-                _ => {}
             }
         }
         let replied = self.responder.send_replies(host, &mut self.buf, &mut to_send);

@@ -14,8 +14,9 @@ pub(super) use replies::Replied;
 use std::collections::VecDeque;
 
 use super::ending::{Cause, End, Refusal};
+use super::run::{Run, is_full};
 use super::terms::ReceiveTerms;
-use crate::access::{Access, REMOTE_READ};
+use crate::access::{Access, REMOTE_READ, REMOTE_WRITE};
 use crate::host::Host;
 use crate::limits::MAX_READS;
 use crate::policy::Policy;
@@ -153,10 +154,7 @@ impl Responder {
                 self.expected = psn.add(packets);
                 // A response is an acknowledgement.
                 if !operation.has_response() {
-                    let is_due = self.acknowledging.is_due(packet.bth.ack_req);
-                    self.acknowledging.count(is_due);
-                    self.ack_due |= is_due;
-                    self.acknowledged = psn;
+                    self.count_unacknowledged(psn, packet.bth.ack_req);
                 }
                 Ok(())
             }
@@ -169,6 +167,49 @@ impl Responder {
                 Err(self.refuse(psn, Refusal { operation: name_of(operation), range, cause }))
             }
         }
+    }
+
+    /// Takes packets in the middle of a write, of which this is the first one. False: they must be taken one by
+    /// one.
+    pub(super) fn receive_run<B: AsRef<[u8]>>(
+        &mut self,
+        host: &mut impl Host,
+        run: &Run<'_, B>,
+        packet: &Packet<'_>,
+    ) -> bool {
+        let (Some(terms), Message::Write { va, rkey, left, total }) = (&self.terms, self.message) else {
+            return false;
+        };
+        let (mtu, psn) = (terms.mtu.bytes(), packet.bth.psn);
+        let len = run.count * mtu;
+        // The last bytes come in the last packet.
+        if psn != self.expected || !is_full(packet, mtu) || len >= left as usize || !self.deferred.is_empty()
+        {
+            return false;
+        }
+        let part = |at: usize, len| {
+            let addr = va.wrapping_add(at as u64);
+            std::iter::once(Access { stag: rkey, addr, len, rights: REMOTE_WRITE })
+        };
+        if !run.place(host, part(0, len), |n| part(n * mtu, mtu)) {
+            return false;
+        }
+        self.is_silent = false;
+        self.expected = psn.add(run.count as u32);
+        self.message =
+            Message::Write { va: va.wrapping_add(len as u64), rkey, left: left - len as u32, total };
+        for (n, ack_req) in (0..).zip(run.ack_reqs()) {
+            self.count_unacknowledged(psn.add(n), ack_req);
+        }
+        true
+    }
+
+    /// A request that has no response was carried out.
+    fn count_unacknowledged(&mut self, psn: Psn, ack_req: bool) {
+        let is_due = self.acknowledging.is_due(ack_req);
+        self.acknowledging.count(is_due);
+        self.ack_due |= is_due;
+        self.acknowledged = psn;
     }
 
     /// Packets before this one were lost.

@@ -209,7 +209,7 @@ impl Ud {
         }
         if self.state == State::Over {
             stepped.again = false;
-            while host.receive_packet().is_some() {}
+            while host.receive_packets().is_some() {}
             self.flush(host);
         }
         let used = budget.used(Budget { send: to_send, receive: to_receive });
@@ -301,12 +301,14 @@ impl Ud {
             if budget.is_used_up() {
                 return Ok(Moved::Busy);
             }
-            let Some(bytes) = host.receive_packet() else { return Ok(Moved::All) };
-            budget.charge(1, bytes.as_ref().len());
-            match self.take(host, bytes.as_ref()) {
-                Ok(()) => {}
-                Err(NotTaken::Dropped(why)) => host.dropped_packet(why),
-                Err(NotTaken::NotPlaced) => return Err(End::Receive),
+            let Some(batch) = host.receive_packets() else { return Ok(Moved::All) };
+            for bytes in (0..batch.count()).filter_map(|index| batch.packet(index)) {
+                budget.charge(1, bytes.len());
+                match self.take(host, bytes) {
+                    Ok(()) => {}
+                    Err(NotTaken::Dropped(why)) => host.dropped_packet(why),
+                    Err(NotTaken::NotPlaced) => return Err(End::Receive),
+                }
             }
         }
     }

@@ -355,4 +355,9 @@ impl PacketWorld for At<'_> {
         }
         Some(packet)
     }
+    /// In every other schedule.
+    fn follows(&mut self) -> Option<usize> {
+        let next = self.sim.networks[1 - self.me].arrived.front().map(Vec::len);
+        next.filter(|_| self.sim.plan.actions % 2 == 0)
+    }
 }

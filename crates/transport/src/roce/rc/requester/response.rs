@@ -8,6 +8,7 @@ use crate::access::LOCAL_WRITE;
 use crate::host::Host;
 use crate::roce::link::{Dropped, PacketLink};
 use crate::roce::payload::place_all;
+use crate::roce::rc::run::{Run, is_full};
 use crate::roce::wire::{Aeth, Extension, Nak, Operation, Packet, Psn, Syndrome, rnr_delay_us};
 use crate::sq::Progress;
 use crate::wr::{Op, WORD, status};
@@ -34,6 +35,38 @@ impl Requester {
         };
         self.retry.measure(host, self.acked);
         taken
+    }
+
+    /// Takes packets in the middle of the response to a read, of which this is the first one. False: they must
+    /// be taken one by one.
+    pub(in crate::roce::rc) fn receive_run<B: AsRef<[u8]>>(
+        &mut self,
+        host: &mut impl Host,
+        run: &Run<'_, B>,
+        packet: &Packet<'_>,
+    ) -> bool {
+        let (Some(sequence), Some(&front)) = (self.sequence(packet.bth.psn), self.messages.front()) else {
+            return false;
+        };
+        let Some(entry) = self.sq.entry(front.position) else { return false };
+        let (end, len) = (sequence + run.count as u64, run.count * self.mtu);
+        let is_expected = sequence == self.acked && end <= self.sent && entry.wr.op == Op::Read;
+        if !is_expected || !is_full(packet, self.mtu) {
+            return false;
+        }
+        let offset = (sequence - front.first) as usize * self.mtu;
+        if offset + len > entry.wr.len as usize {
+            return false;
+        }
+        let local = |at: usize, len| entry.wr.local.parts((offset + at) as u32, len, LOCAL_WRITE);
+        if !run.place(host, local(0, len), |n| local(n * self.mtu, self.mtu)) {
+            return false;
+        }
+        for sequence in sequence..end {
+            self.answered(sequence);
+        }
+        self.retry.measure(host, self.acked);
+        true
     }
 
     /// The request packet that a response is about; `None` if it was acknowledged, or never sent.

@@ -5,6 +5,7 @@ use super::pair::{Fate, MTU, Pair, wr};
 use crate::policy::mode::Mode;
 use crate::roce::wire::Operation;
 use crate::step::{Progress, reason};
+use crate::testing::recorder::Call;
 use crate::wr::{Extra, Local, Op, opcode, status};
 
 const OK: u32 = status::SUCCESS;
@@ -33,6 +34,22 @@ fn reads_of_every_length() {
         assert_eq!(pair.bytes(0, 0, len), pair.bytes(1, 0x8000, len), "{len} bytes");
         let requests = pair.carried[0].iter().filter(|&&sent| sent == Operation::ReadRequest).count();
         assert_eq!(requests, len.div_ceil(32 * MTU).max(1), "pieces of {len} bytes");
+    }
+}
+
+/// The first packet and the one behind it arrive together, then the others by five.
+#[test]
+fn what_arrives_together_is_placed_together() {
+    for (op, from, to) in [(Op::Write, 0, 1), (Op::Read, 1, 0)] {
+        let mut pair = Pair::new();
+        let places: [u32; 2] = [0, 0x8000];
+        pair.fill(from, places[from] as usize, 12 * MTU, 9);
+        pair.post(0, wr(1, op, places[0].into(), 12 * MTU as u32, places[1].into()));
+        pair.settle();
+        let settled = pair.hosts[to].calls.iter().filter(|call| **call == Call::Settled).count();
+        assert_eq!(settled, 5, "{op:?}: first, 1, 5, 4, last");
+        assert_eq!(pair.done(0), [(1, OK)]);
+        assert_eq!(pair.bytes(0, 0, 12 * MTU), pair.bytes(1, 0x8000, 12 * MTU));
     }
 }
 
