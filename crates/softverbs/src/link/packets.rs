@@ -111,8 +111,8 @@ impl Packets {
         self.sender.aim(route)
     }
 
-    /// Adds a packet to the batch that [`Packets::flush`] sends. False: the socket is not writable. `Err`: the
-    /// memory of the payload cannot be read.
+    /// Adds a packet to the batch that [`Packets::flush`] sends. False: the socket is not writable. `Err`:
+    /// the memory of the payload cannot be read.
     pub(crate) fn send(
         &mut self,
         headers: &[u8],

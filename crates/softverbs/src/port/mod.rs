@@ -15,9 +15,9 @@
 //!   trusted.
 //! - [`management`]: messages to queue pair 1, connection management; [`service`]: which process listens on a
 //!   service; [`inlet`]: requests that other processes pass on to a listener; [`datagram`]: their form.
-//! - [`socket`]: the sockets; [`receive`], [`buffer`]: from the sockets to the endpoints of [`table`]; [`attention`]:
-//!   which thread does that; [`send`], [`batch`]: the other direction; [`drops`]: how many packets were dropped, and
-//!   why; [`traffic`]: the counters of the port.
+//! - [`socket`]: the sockets; [`receive`], [`buffer`]: from the sockets to the endpoints of [`table`];
+//!   [`attention`]: which thread does that; [`send`], [`batch`]: the other direction; [`drops`]: how many
+//!   packets were dropped, and why; [`traffic`]: the counters of the port.
 //!
 //! There is no daemon and no file, and a killed process leaves nothing behind. A child of fork(2) binds the
 //! port and claims a slot anew: both are [`PerProcess`], and [`crate::fork`] closes the inherited sockets.

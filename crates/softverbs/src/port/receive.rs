@@ -222,9 +222,9 @@ impl Port {
         }
     }
 
-    /// Delivers datagrams of one source, of `stride` bytes but the last, which are in `received` from the given
-    /// offset on. The kernel puts packets into one batch whatever their queue pairs are, so each may be for
-    /// another process; those for one queue pair behind each other are delivered together.
+    /// Delivers datagrams of one source, of `stride` bytes but the last, which are in `received` from the
+    /// given offset on. The kernel puts packets into one batch whatever their queue pairs are, so each may be
+    /// for another process; those for one queue pair behind each other are delivered together.
     fn deliver(
         &self,
         datagrams: &Datagram<'_>,

@@ -169,8 +169,8 @@ pub(crate) unsafe fn copy_to<'a>(
     Ok(copied)
 }
 
-/// Copies bytes from contiguous memory of this process through the kernel, to several places in turn. EFAULT if
-/// the memory is not mapped.
+/// Copies bytes from contiguous memory of this process through the kernel, to several places in turn. EFAULT
+/// if the memory is not mapped.
 pub(crate) fn copy_from(process: Process, addr: u64, into: &mut [IoSliceMut<'_>]) -> Result<(), Errno> {
     let iov_len = into.iter().map(|piece| piece.len()).sum();
     let remote = libc::iovec { iov_base: addr as *mut libc::c_void, iov_len };

@@ -169,8 +169,8 @@ impl Responder {
         }
     }
 
-    /// Takes packets in the middle of a write, of which this is the first one. False: they must be taken one by
-    /// one.
+    /// Takes packets in the middle of a write, of which this is the first one. False: they must be taken one
+    /// by one.
     pub(super) fn receive_run<B: AsRef<[u8]>>(
         &mut self,
         host: &mut impl Host,

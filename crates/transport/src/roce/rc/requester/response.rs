@@ -37,8 +37,8 @@ impl Requester {
         taken
     }
 
-    /// Takes packets in the middle of the response to a read, of which this is the first one. False: they must
-    /// be taken one by one.
+    /// Takes packets in the middle of the response to a read, of which this is the first one. False: they
+    /// must be taken one by one.
     pub(in crate::roce::rc) fn receive_run<B: AsRef<[u8]>>(
         &mut self,
         host: &mut impl Host,
