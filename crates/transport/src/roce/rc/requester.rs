@@ -33,8 +33,8 @@ use crate::wr::{Local, Op, SendWr, status};
 use retry::Retry;
 
 /// The most bytes of one read request. A fixed trade-off, no prediction: larger pieces would exceed the
-/// window more, smaller ones cost more requests.
-const READ_PIECE: usize = 32 << 10;
+/// window more, smaller ones cost more requests and divide the packets that the responder sends in one call.
+const READ_PIECE: usize = 128 << 10;
 /// The most response packets of one read request.
 const READ_PIECE_PACKETS: u64 = 32;
 
