@@ -105,10 +105,12 @@ fn a_service_is_resolved_to_a_queue_pair_and_a_qkey() {
 #[test]
 fn a_program_refuses_a_request_by_a_call_or_by_destroying_it() {
     type Refuse = fn(&mut Manager, CommId, ListenerId, Micros);
-    let refuse: [(Refuse, &[u8]); 3] = [
+    let refuse: [(Refuse, &[u8]); 4] = [
         (|manager, id, _, now| manager.answer(id, &refused(b"no"), now).unwrap(), b"no"),
         (|manager, id, _, now| manager.destroy(id, now), b""),
         (|manager, _, listener, now| manager.stop_listening(listener, now), b""),
+        // The process exits.
+        (|manager, _, _, now| manager.destroy_all(now), b""),
     ];
     for (refuse, data) in refuse {
         let (mut pair, listener) = pair();
