@@ -75,8 +75,8 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Delivers packets, which are in this range of what was received, to the endpoint with this number: those
-    /// of a queue pair without a peer one by one, behind their IP headers.
+    /// Delivers packets, which are in this range of what was received, to the endpoint with this number:
+    /// those of a queue pair without a peer one by one, behind their IP headers.
     fn add(
         &mut self,
         num: u32,

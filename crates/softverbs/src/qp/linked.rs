@@ -20,6 +20,7 @@ pub(super) struct Linked<C, L> {
 }
 
 /// The connection of a queue pair: the transport of the device decides which one.
+#[allow(clippy::large_enum_variant, reason = "a queue pair has one, and does not move it")]
 pub(super) enum Transport {
     Iwarp(Linked<Conn, Link>),
     Roce(Linked<Rc, Packets>),
