@@ -21,8 +21,9 @@ use crate::sys::{self, Epoll, Errno};
 use transport::roce::wire::UDP_PORT;
 
 /// Requested size in bytes of the socket buffers, which all queue pairs of the process share. The kernel
-/// limits it to net.core.rmem_max and wmem_max, the receive buffer only without CAP_NET_ADMIN: at 208 KiB,
-/// the usual rmem_max, it holds 25 packets of 4 KiB, and rxe sends 128 at once.
+/// limits them to net.core.rmem_max and wmem_max, but not the receive buffer of a process that has
+/// CAP_NET_ADMIN in the initial user namespace. At 208 KiB, the usual rmem_max, it holds 25 packets of 4 KiB,
+/// and rxe sends 128 at once.
 const BUFFER_LEN: i32 = 8 << 20;
 /// Receive packets over IPv6 without a UDP checksum, as adapters and rxe send them (linux/udp.h).
 const UDP_NO_CHECK6_RX: i32 = 102;
