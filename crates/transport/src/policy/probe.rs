@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Whether requests without an acknowledgement are lost, long before the local ACK timeout says so.
+//! Whether requests without an acknowledgement are lost, long before the local ACK timeout.
 //!
 //! The last packets before a pause show no gap when they are lost: nothing follows them. The same is true for
 //! a read request, the last packets of its response, and an acknowledgement. The local ACK timeout, which the
@@ -9,8 +9,9 @@
 //! before it does so again, until a packet that was sent only once is acknowledged: that is the next round
 //! trip that can be measured.
 //!
-//! Worst cost of a wrong prediction: the oldest packets are sent again [`MOST`] times at most before the
-//! local ACK timeout, or a loss is not noticed before it.
+//! Worst cost of a wrong prediction: before the local ACK timeout, the oldest packets are sent again [`MOST`]
+//! times at most, and each time the congestion window shrinks to two packets, as after the timeout; or a loss
+//! is not noticed before it.
 
 use super::mode::{Decisions, Mode};
 use super::{Cost, Policy};
@@ -55,7 +56,7 @@ impl Probe {
         self.made = MOST;
     }
 
-    /// How long nothing must be acknowledged before [`Self::is_lost`] is asked; `None`: not again.
+    /// How long nothing must be acknowledged before [`Self::is_lost`] is called; `None`: no further call.
     pub(crate) fn wait_us(&self) -> Option<Micros> {
         let wait = self.round_trip_us.saturating_mul(ROUND_TRIPS).max(SHORTEST_US);
         (self.made < MOST).then(|| wait.saturating_mul(1 << self.made).min(LONGEST_US))

@@ -136,7 +136,7 @@ pub(super) fn listening() {
             assert!(begin.elapsed() < Duration::from_secs(10), "it has not arrived");
         }
         assert_eq!(members[0].ask("messages"), is_trusted);
-        // It learns no positions: only the port of the group may ask for them.
+        // It gets no positions: only a socket of the group may query them.
         stranger.command("query");
         exchange(&mut members, 1);
         assert_eq!(stranger.ask("answers"), 0);

@@ -26,7 +26,7 @@ use crate::step::{Awaits, Budget, Quota, Stepped, reason};
 use crate::units::{Errno, Micros};
 use crate::wr::{Completion, Destination, Extra, OWN_QKEY, Op, Sender, opcode, status};
 
-/// What a queue pair is given in the transition to RTR.
+/// The attributes of the transition to RTR.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     /// The most bytes of a datagram.
@@ -35,7 +35,7 @@ pub struct Terms {
     pub qkey: u32,
 }
 
-/// How far a queue pair is.
+/// The state of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,
@@ -56,7 +56,7 @@ pub struct Ud {
     sq: SendQueue,
     rq: RecvQueue,
     buf: PacketBuf,
-    /// The link takes nothing until it says so.
+    /// The link takes nothing until it reports room.
     is_blocked: bool,
     /// No send is begun, as in the state SQD.
     is_draining: bool,
@@ -103,7 +103,7 @@ impl fmt::Display for NotSent {
             }
             status::LOC_PROT_ERR => f.write_str("its memory cannot be read")?,
             status::LOC_QP_OP_ERR => f.write_str("only sends with an address handle can be posted")?,
-            _ => f.write_str("it was made to fail")?,
+            _ => f.write_str("a fault was injected")?,
         }
         f.write_str("; the queue pair is in SQE until ibv_modify_qp moves it to RTS")
     }
@@ -190,7 +190,7 @@ impl Ud {
     /// Datagrams carry no flush.
     pub fn durable(&mut self, _host: &mut impl PacketLink, _number: u64, _durable: bool) {}
 
-    /// Does what can be done now: `why` says what may have changed.
+    /// Does what can be done now: `why` has the reasons of the step.
     pub fn step(&mut self, host: &mut impl PacketLink, why: u32, budget: Budget) -> Stepped {
         let mut stepped = Stepped::default();
         let (mut to_send, mut to_receive) = (budget.send, budget.receive);

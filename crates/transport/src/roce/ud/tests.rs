@@ -152,7 +152,7 @@ fn a_full_link_keeps_sends_in_the_queue() {
     assert_eq!((pair.statuses(0), pair.qps[0].outstanding()), (vec![(1, 0)], 1));
     pair.hosts[0].link.room = None;
     pair.step(0, reason::POSTED);
-    assert_eq!(pair.statuses(0), [], "the link has not said that it takes packets again");
+    assert_eq!(pair.statuses(0), [], "the link has not reported room");
     pair.step(0, reason::WRITABLE);
     assert_eq!(pair.statuses(0), [(2, 0)]);
 }

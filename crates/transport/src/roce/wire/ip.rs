@@ -38,7 +38,7 @@ pub fn ip_header(addresses: &Addresses, traffic_class: u8, hop_limit: u8, data: 
     header
 }
 
-/// The checksum of an IPv4 header whose checksum field is 0: the receiver tells both headers apart by it.
+/// The checksum of an IPv4 header whose checksum field is 0: a receiver distinguishes the two headers by it.
 fn checksum(header: &[u8]) -> u16 {
     let words = header.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
     let sum: u32 = words.sum();

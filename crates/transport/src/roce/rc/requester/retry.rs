@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! When requests are sent again, and how often.
 //!
-//! The timer is not restarted for each acknowledgement. It is looked at from time to time, and when something
-//! was acknowledged since the last look, it starts again, so it fires between one and two local ACK timeouts
-//! after the last progress; the specification permits four (IBTA 9.7.6.1.3). At a look without progress
-//! before the timeout, the oldest packets are sent again if [`Probe`] takes them for lost. That uses no
-//! retry. The clock is read once for each look, and for each measured round trip.
+//! The timer is not restarted for each acknowledgement. It is checked from time to time, and if something was
+//! acknowledged since the last check, it starts again, so it fires between one and two local ACK timeouts
+//! after the last progress; the specification permits four (IBTA 9.7.6.1.3). At a check without progress
+//! before the timeout, the oldest packets are sent again if [`Probe`] predicts that they are lost. That uses
+//! no retry. The clock is read once for each check, and for each measured round trip.
 //!
 //! The timer does not count while the link is full, since the last packets of a message request its
 //! acknowledgement, and a retransmission starts it when its first packet leaves.
@@ -24,7 +24,7 @@ pub(super) enum Expired {
     Nothing,
     /// The wait after an RNR NAK.
     Rnr,
-    /// Requests without progress are taken for lost, before the transport timer expires.
+    /// Requests without progress are predicted to be lost, before the transport timer expires.
     Probe,
     /// The transport timer.
     Transport,
@@ -37,14 +37,14 @@ pub(super) struct Retry {
     rnr_retries: u8,
     retries_left: u8,
     rnr_retries_left: u8,
-    /// When the timer is looked at.
+    /// When the timer is checked next.
     deadline: Option<Micros>,
-    /// When the transport timer expires, if nothing has progressed at the look.
+    /// When the transport timer expires, if there was no progress at the check.
     expires: Micros,
-    /// A packet was acknowledged, or the first one was sent, since the last look.
+    /// A packet was acknowledged, or the first one was sent, since the last check.
     has_progressed: bool,
     probe: Probe,
-    /// A probe goes back, and nothing was sent since: the next look waits from when it is.
+    /// A probe has gone back, and nothing was sent since: the next check is timed from the send.
     is_probing: bool,
     /// The round trip that is being measured: the end of a request that was sent once, and when.
     measuring: Option<(u64, Micros)>,
@@ -136,15 +136,16 @@ impl Retry {
             self.expires = now + timeout;
         }
         if starts || is_probe {
-            self.look_after(now);
+            self.check_after(now);
         }
         if measures {
             self.measuring = Some((end, now));
         }
     }
 
-    /// The next look: that of a probe whose acknowledgement could arrive before the timer expires, or then.
-    fn look_after(&mut self, now: Micros) {
+    /// Times the next check: for a probe if its acknowledgement could arrive before the timer expires,
+    /// otherwise when the timer expires.
+    fn check_after(&mut self, now: Micros) {
         let wait = self.probe.wait_us().filter(|wait| now.saturating_add(2 * wait) <= self.expires);
         self.deadline = Some(wait.map_or(self.expires, |wait| now + wait));
     }
@@ -192,7 +193,7 @@ impl Retry {
                     }
                     (false, false) => Expired::Nothing,
                 };
-                self.look_after(now);
+                self.check_after(now);
                 expired
             }
             _ => Expired::Nothing,

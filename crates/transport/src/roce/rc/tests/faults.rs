@@ -75,15 +75,15 @@ fn an_unanswered_request_fails_after_its_retries() {
         pair.post(0, wr(2, Op::Write, 0, 8, 0x4000));
         pair.settle_with(|_, _| Fate::Lost);
         let began = pair.hosts[0].now;
-        let mut looks = 0;
+        let mut checks = 0;
         while !pair.conns[0].is_over() {
             assert!(pair.expire(0), "no timer");
             pair.settle_with(|_, _| Fate::Lost);
-            looks += 1;
+            checks += 1;
         }
         assert_eq!(pair.done(0), [(1, status::RETRY_EXC_ERR), (2, status::WR_FLUSH_ERR)]);
-        // The first look is after progress: the request was sent.
-        assert!((2..=2 + u32::from(retries) + MOST).contains(&looks), "{looks} looks");
+        // The first check is after progress: the request was sent.
+        assert!((2..=2 + u32::from(retries) + MOST).contains(&checks), "{checks} checks");
         let waited = pair.hosts[0].now - began;
         let periods = u64::from(retries) + 1;
         assert!((periods * TIMEOUT_US..=4 * periods * TIMEOUT_US).contains(&waited), "{waited} us");

@@ -243,7 +243,7 @@ fn the_longest_timeout_and_rnr_delay_do_not_overflow() {
     pair.post(1, wr(1, Op::Send, 0, 8, 0));
     step(&mut pair, reason::POSTED, 100);
     let began = pair.hosts[1].now;
-    // The look after the request was sent, then those that take it for lost.
+    // The check after the request was sent, then those that predict its loss.
     (0..=MOST).for_each(|_| assert!(pair.expire(1)));
     assert_eq!(pair.conns[1].deadline(), Some(began + SHORTEST_US + 8_796_093_022));
     for _ in 0..100 {

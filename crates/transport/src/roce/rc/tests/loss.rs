@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! How long a transfer takes over a link that loses packets, and into a small receive buffer, on a virtual
-//! clock: losses cost round trips, not local ACK timeouts.
+//! The time of a transfer over a link that loses packets, on a virtual clock: losses cost round trips, not
+//! local ACK timeouts.
 
 use super::pair::{Fate, MTU, Pair, wr};
 use crate::sim::random::Draw;
@@ -12,12 +12,12 @@ use crate::wr::{Op, status};
 const ONE_WAY_US: Micros = 100;
 /// The local ACK timeout that rdma_cm of Linux 6.1 sets: 2.1 s.
 const TIMEOUT: u8 = 19;
-/// What a transfer may take: it is far less than one timeout.
+/// The limit on the time of a transfer: a third of one timeout.
 const LIMIT_US: Micros = 700_000;
 const MESSAGES: u64 = 200;
 const MESSAGE_LEN: u32 = 64 * MTU as u32;
 
-/// Transfers messages over a link that loses `loss` of 256 packets; how long it takes.
+/// Transfers messages over a link that loses `loss` of 256 packets. Returns the time.
 fn transfer(op: Op, loss: u32, seed: u64) -> Micros {
     let mut draw = Draw::new(seed);
     let mut pair = Pair::with(|_, terms| terms.timeout = TIMEOUT);
