@@ -328,8 +328,10 @@ impl Ud {
         if qkey != self.terms.qkey {
             return Err(Dropped::Qkey.into());
         }
+        if self.rq.keeps_completions() {
+            return Err(Dropped::NoReceive.into());
+        }
         let wr = match self.rq.current.take() {
-            _ if self.rq.keeps_completions() => return Err(Dropped::NoReceive.into()),
             Some(current) => current.wr,
             None => self.rq.take(host).ok().flatten().ok_or(Dropped::NoReceive)?,
         };
