@@ -307,4 +307,8 @@ impl<H: Exposed + PacketLink> PacketLink for Instrumented<'_, H> {
     fn dropped_packet(&mut self, why: Dropped) {
         self.host.dropped_packet(why);
     }
+
+    fn send_failed(&mut self) {
+        self.host.send_failed();
+    }
 }

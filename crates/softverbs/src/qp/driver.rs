@@ -164,9 +164,6 @@ impl Qp {
             Transport::Datagrams(datagrams) => {
                 let stepped = self.step_linked(datagrams, world, self.without_stale(why), budget);
                 self.note_drained(datagrams.conn.has_drained());
-                if datagrams.conn.has_failed() {
-                    self.state.advance(&[State::Rts, State::Sqd], State::Sqe);
-                }
                 stepped
             }
         };
@@ -537,5 +534,9 @@ impl PacketLink for Host<'_, Packets> {
         if let Some(link) = &self.link {
             link.dropped(why);
         }
+    }
+
+    fn send_failed(&mut self) {
+        self.qp.state.advance(&[State::Rts, State::Sqd], State::Sqe);
     }
 }

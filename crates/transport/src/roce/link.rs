@@ -112,4 +112,7 @@ pub trait PacketLink: Host {
     fn receive_packets(&mut self) -> Option<Batch<Self::Buffer>>;
     /// A received packet was dropped.
     fn dropped_packet(&mut self, why: Dropped);
+    /// Of a queue pair of type UD: a send fails, so the queue pair enters SQE. Called before the completions
+    /// with errors.
+    fn send_failed(&mut self);
 }

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::recorder::Recorder;
+use super::recorder::{Call, Recorder};
 use super::world::World;
 use crate::access::Unreachable;
 use crate::host::Host;
@@ -31,6 +31,8 @@ pub trait PacketWorld: World {
     }
     /// A packet was dropped.
     fn dropped(&mut self, _why: Dropped) {}
+    /// A send of a queue pair of type UD fails.
+    fn enters_sqe(&mut self) {}
 }
 
 impl<W: PacketWorld> PacketLink for W {
@@ -75,6 +77,10 @@ impl<W: PacketWorld> PacketLink for W {
 
     fn dropped_packet(&mut self, why: Dropped) {
         self.dropped(why);
+    }
+
+    fn send_failed(&mut self) {
+        self.enters_sqe();
     }
 }
 
@@ -122,5 +128,9 @@ impl PacketWorld for Recorder<Packets> {
 
     fn dropped(&mut self, why: Dropped) {
         self.link.dropped.push(why);
+    }
+
+    fn enters_sqe(&mut self) {
+        self.calls.push(Call::SendFailed);
     }
 }

@@ -52,6 +52,8 @@ pub enum Call {
     RecvDone(Completion),
     /// An unsignalled request was released.
     Released,
+    /// A send of a queue pair of type UD failed.
+    SendFailed,
     /// The connection was established.
     Established,
     /// It has ended.

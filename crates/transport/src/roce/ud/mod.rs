@@ -64,8 +64,6 @@ pub struct Ud {
     reports_drained: bool,
     /// A send has failed, and sends are flushed, as in the state SQE.
     is_failed: bool,
-    /// SQE has not been reported.
-    reports_failed: bool,
 }
 
 /// Why a queue pair has ended.
@@ -129,7 +127,6 @@ impl Ud {
             is_draining: false,
             reports_drained: false,
             is_failed: false,
-            reports_failed: false,
         })
     }
 
@@ -160,11 +157,6 @@ impl Ud {
     pub fn has_drained(&mut self) -> bool {
         // A send is complete in the step that begins it.
         std::mem::take(&mut self.reports_drained)
-    }
-
-    /// Whether a send has failed, so that the queue pair is in SQE: true once.
-    pub fn has_failed(&mut self) -> bool {
-        std::mem::take(&mut self.reports_failed)
     }
 
     /// The transition from SQE to RTS: what is posted from now on is sent.
@@ -284,7 +276,8 @@ impl Ud {
 
     /// A send fails: SQE.
     fn fail(&mut self, host: &mut impl PacketLink, position: u64, status: u32) {
-        (self.is_failed, self.reports_failed) = (true, true);
+        self.is_failed = true;
+        host.send_failed();
         if let Some(entry) = self.sq.at(position) {
             entry.progress = Progress::Done(status);
         }
