@@ -3,17 +3,20 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use super::Errno;
 use crate::cancel::whole;
 
 /// The scope ID for addresses in the link of a link-local address of this host: the index of its interface.
-/// 0 for other addresses. `None`: it is not an address of this host, or the table cannot be read.
-pub(crate) fn scope_of(local: IpAddr) -> Option<u32> {
+/// 0 for other addresses. EADDRNOTAVAIL: it is not an address of this host. Other errors: the table cannot
+/// be read.
+pub(crate) fn scope_of(local: IpAddr) -> Result<u32, Errno> {
     match local {
         IpAddr::V6(ip) if ip.is_unicast_link_local() => {
-            let text = whole(|| std::fs::read_to_string("/proc/thread-self/net/if_inet6")).ok()?;
-            interface_in(&text, ip)
+            let text = whole(|| std::fs::read_to_string("/proc/thread-self/net/if_inet6"));
+            let text = text.map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
+            interface_in(&text, ip).ok_or(libc::EADDRNOTAVAIL)
         }
-        _ => Some(0),
+        _ => Ok(0),
     }
 }
 
@@ -37,8 +40,8 @@ mod tests {
                     fe800000000000000000000000001234 1f 40 20 80     eth0\n";
         let of = |ip: &str| interface_in(text, ip.parse().unwrap());
         assert_eq!((of("fe80::1234"), of("::1"), of("fe80::1235")), (Some(31), Some(1), None));
-        assert_eq!(scope_of("127.0.0.1".parse().unwrap()), Some(0));
-        assert_eq!(scope_of("::1".parse().unwrap()), Some(0));
-        assert_eq!(scope_of("fe80::ffff:1".parse().unwrap()), None);
+        assert_eq!(scope_of("127.0.0.1".parse().unwrap()), Ok(0));
+        assert_eq!(scope_of("::1".parse().unwrap()), Ok(0));
+        assert_eq!(scope_of("fe80::ffff:1".parse().unwrap()), Err(libc::EADDRNOTAVAIL));
     }
 }

@@ -121,12 +121,15 @@ fn is_here(route: &Route) -> Option<bool> {
     if route.local == route.remote {
         return Some(true);
     }
-    let mut address = SocketAddr::new(route.remote, 0);
-    if let SocketAddr::V6(address) = &mut address {
-        address.set_scope_id(sys::scope_of(route.remote)?);
-    }
-    let socket = Socket::noted(|| sys::udp_socket(addr::family(&address))).ok()?;
-    match addr::bind(&socket, &address) {
+    let bind = || {
+        let mut address = SocketAddr::new(route.remote, 0);
+        if let SocketAddr::V6(address) = &mut address {
+            address.set_scope_id(sys::scope_of(route.remote)?);
+        }
+        let socket = Socket::noted(|| sys::udp_socket(addr::family(&address)))?;
+        addr::bind(&socket, &address)
+    };
+    match bind() {
         Ok(()) => Some(true),
         Err(libc::EADDRNOTAVAIL) => Some(false),
         Err(_) => None,
@@ -297,7 +300,7 @@ mod tests {
             assert_eq!(reads.after(INTERVAL, &[peer(1, 0x0700_0001)], None, Some(false)), 0);
         }
         let is_here = |remote: &str| is_here(&Route { local: ADDRESS, remote: remote.parse().unwrap() });
-        let found = ["127.0.0.1", "127.0.0.9", "192.0.2.1"].map(is_here);
-        assert_eq!(found, [Some(true), Some(true), Some(false)]);
+        let found = ["127.0.0.1", "127.0.0.9", "192.0.2.1", "fe80::ffff:1"].map(is_here);
+        assert_eq!(found, [Some(true), Some(true), Some(false), Some(false)]);
     }
 }
