@@ -39,8 +39,8 @@ pub(crate) const BACKLOG: i32 = 1024;
 pub(crate) const MAX_REQUESTS: usize = 4096;
 pub(crate) const MAX_REQUESTS_OF_HOST: usize = 512;
 const _: () = assert!(MAX_REQUESTS_OF_HOST < BACKLOG as usize && (BACKLOG as usize) < MAX_REQUESTS);
-/// Answers and events of connection management over RoCE that wait until the engine carries them out, each
-/// up to half a kilobyte. While there are as many, messages are dropped, which their senders repeat.
+/// Messages and events of connection management over RoCE that wait to be sent and reported, each up to half
+/// a kilobyte. While there are as many, received messages are dropped, which their senders repeat.
 pub(crate) const MAX_WAITING_OUTPUTS: usize = 4096;
 /// Offers of shared memory at a listener for connections whose MPA Request has not arrived yet. It follows
 /// the offer at once.
@@ -61,6 +61,9 @@ pub(crate) const SLOT_BUFFER_LEN: i32 = 1 << 20;
 /// Reads of /proc/net/udp within 20 ms for slots that were not in it (`port/owners.rs`): another user whose
 /// processes claim many slots could cause one read for each.
 pub(crate) const OWNER_READS: u32 = 16;
+/// Connect requests over RoCE for services without a listener that a process defers (`port/management.rs`),
+/// each with its message of 280 bytes. Further ones are dropped, and the peer repeats them.
+pub(crate) const MAX_DEFERRED: usize = 64;
 /// Messages of connection management that a process copies to all others within 20 ms
 /// (`port/management.rs`): each causes as many datagrams as there are processes.
 pub(crate) const CM_COPIES: u32 = 64;

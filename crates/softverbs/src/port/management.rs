@@ -23,7 +23,7 @@ use super::owners::Rate;
 use super::service::Lookup;
 use super::socket::Family;
 use super::{forward, service, slot};
-use crate::limits::CM_COPIES;
+use crate::limits::{CM_COPIES, MAX_DEFERRED};
 use crate::lock;
 use crate::policy::Policy;
 use crate::policy::mode::Mode;
@@ -78,9 +78,6 @@ enum Try {
     First,
     Again,
 }
-
-/// Maximum of deferred requests; further ones are dropped, and the peer repeats them.
-const MAX_DEFERRED: usize = 64;
 
 /// A packet for queue pair 1 with its ICRC, which is not checked yet.
 #[derive(Clone)]
