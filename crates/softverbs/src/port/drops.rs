@@ -37,7 +37,8 @@ pub(super) enum Reason {
     NotForwarded,
     /// Out of memory.
     Memory,
-    /// The queue of the queue pair is full; for queue pair 1, that of the connection manager.
+    /// The queue of the queue pair is full, or that of its deferred requests; for queue pair 1, that of the
+    /// connection manager.
     Overflow,
     /// The kernel has refused to send it.
     NotSent,

@@ -226,6 +226,7 @@ impl Port {
             Dropped::Malformed => Reason::Malformed,
             Dropped::Pkey => Reason::Pkey,
             Dropped::Psn => Reason::Psn,
+            Dropped::Overflow => Reason::Overflow,
             Dropped::Qkey => Reason::Qkey,
             Dropped::NoReceive => Reason::NoReceive,
             Dropped::TooLong => Reason::TooLong,

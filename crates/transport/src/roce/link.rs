@@ -19,6 +19,8 @@ pub enum Dropped {
     Pkey,
     /// A request that follows a gap, or a response to no outstanding request.
     Psn,
+    /// A request behind deferred ones, of which there are too many.
+    Overflow,
     /// A datagram whose Q_Key is not that of the queue pair.
     Qkey,
     /// A datagram for which no receive is posted, or no completion has room.

@@ -254,7 +254,7 @@ impl Rc {
             }
             if !self.responder.deferred.is_empty() || self.responder.must_defer(operation, &packet) {
                 if !self.responder.defer(bytes) {
-                    host.dropped_packet(Dropped::Psn);
+                    host.dropped_packet(Dropped::Overflow);
                 }
                 continue;
             }
@@ -278,6 +278,7 @@ impl Rc {
             budget.charge(1, bytes.len());
             self.responder.receive(host, operation, &packet)?;
         }
+        self.responder.resumed();
         Ok(())
     }
 

@@ -78,6 +78,8 @@ pub(super) struct Responder {
     replies: Replies,
     /// An atomic write that waits for a flush to persistence, and the packets behind it.
     pub deferred: VecDeque<Vec<u8>>,
+    /// There was no room for a packet behind those.
+    has_overflowed: bool,
     /// The results of the last requests that must not be carried out again, for duplicates.
     saved: VecDeque<Saved>,
     ack_due: bool,
@@ -102,6 +104,7 @@ impl Responder {
             message: Message::None,
             replies: Replies::default(),
             deferred: VecDeque::new(),
+            has_overflowed: false,
             saved: VecDeque::new(),
             ack_due: false,
             acknowledged: Psn::new(0),

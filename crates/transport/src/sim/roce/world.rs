@@ -7,6 +7,7 @@ use super::pace::Pace;
 use super::plan::{NUMBERS, Plan};
 use crate::access::{Access, Denied, FLUSH_GLOBAL, FLUSH_PERSISTENT};
 use crate::host::{Durable, Ended};
+use crate::roce::link::Dropped;
 use crate::roce::rc::Rc;
 use crate::roce::wire::{Operation, Packet};
 use crate::sim::memory;
@@ -355,6 +356,12 @@ impl PacketWorld for At<'_> {
         }
         Some(packet)
     }
+
+    /// A lack of room is a fault like a loss.
+    fn dropped(&mut self, why: Dropped) {
+        self.sim.checker.faults += u64::from(why == Dropped::Overflow);
+    }
+
     /// In every other schedule.
     fn follows(&mut self) -> Option<usize> {
         let next = self.sim.networks[1 - self.me].arrived.front().map(Vec::len);

@@ -69,7 +69,16 @@ impl Responder {
             copy.extend_from_slice(packet);
             self.deferred.push_back(copy);
         }
+        self.has_overflowed |= !has_room;
         has_room
+    }
+
+    /// Deferred packets were executed. After the last one, those for which there was no room are reported as
+    /// a gap: they may have been the last ones, behind which no packet shows it.
+    pub(in crate::roce::rc) fn resumed(&mut self) {
+        if self.deferred.is_empty() && std::mem::take(&mut self.has_overflowed) {
+            self.gap();
+        }
     }
 
     /// Carries out an ATOMIC WRITE; gives the PSNs that it takes.

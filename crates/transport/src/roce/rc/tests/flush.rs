@@ -5,7 +5,9 @@ use super::pair::{Fate, Pair, wr};
 use crate::access::{Access, FLUSH_GLOBAL, FLUSH_PERSISTENT, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::host::Durable;
 use crate::limits::MAX_DEFERRED_PACKETS;
-use crate::roce::wire::{Bth, Extension, Feth, Opcode, Operation, Packet, Psn, Reth, Selectivity};
+use crate::roce::wire::{
+    Bth, Extension, Feth, Nak, Opcode, Operation, Packet, Psn, Reth, Selectivity, Syndrome,
+};
 use crate::step::reason;
 use crate::testing::recorder::{BARE, BASE, Call, SIZE, STAG};
 use crate::wr::{Local, Op, SendWr, opcode, status};
@@ -249,10 +251,16 @@ fn packets_behind_an_atomic_write_that_waits_take_a_bounded_amount_of_memory() {
     }
     assert_eq!(pair.hosts[1].link.dropped.len(), 1 + MORE - MAX_DEFERRED_PACKETS);
     pair.hosts[1].calls.clear();
-    ends(&mut pair, 1, true);
+    pair.conns[1].durable(&mut pair.hosts[1], 1, true);
+    pair.step(1, reason::DURABLE);
     let placed = pair.hosts[1].calls.iter().filter(|call| matches!(call, Call::Placed(_))).count();
     assert_eq!((stores(&pair), placed), (1, MAX_DEFERRED_PACKETS - 1));
     assert!(pair.conns[1].is_open());
+    // No later packet shows the gap: the peer may have no timeout, and sends nothing more.
+    let last = Packet::parse(pair.hosts[1].link.sent.last().unwrap()).unwrap();
+    let syndrome = Syndrome::Nak(Nak::PsnSequence);
+    assert!(matches!(last.extension, Extension::Aeth(aeth) if aeth.syndrome == syndrome), "{last:?}");
+    assert_eq!(last.bth.psn, Psn::new(FIRST + 1 + MAX_DEFERRED_PACKETS as u32));
 }
 
 #[test]
