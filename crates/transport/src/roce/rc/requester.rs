@@ -6,7 +6,7 @@
 //! `acked`. PSNs count up without wrapping here, from 0; on the wire they are offset by the starting PSN,
 //! modulo 2^24.
 //!
-//! A long read is requested in pieces of [`READ_PIECE`] bytes, so that the window bounds the packets of the
+//! A long read is requested in pieces of [`READ_PIECE`] packets, so that the window bounds the packets of the
 //! response as well: the responder of a read has no other limit.
 
 mod response;
@@ -32,11 +32,10 @@ use crate::units::{Errno, Micros};
 use crate::wr::{Local, Op, SendWr, status};
 use retry::Retry;
 
-/// The most bytes of one read request. A fixed trade-off, no prediction: larger pieces would exceed the
-/// window more, smaller ones cost more requests and divide the packets that the responder sends in one call.
-const READ_PIECE: usize = 128 << 10;
-/// The most response packets of one read request.
-const READ_PIECE_PACKETS: u64 = 32;
+/// The most response packets of one read request. A fixed trade-off, no prediction: larger pieces would
+/// exceed the window more, smaller ones cost more requests and divide the packets that the responder sends in
+/// one call.
+const READ_PIECE: u64 = 32;
 
 /// A message that has PSNs: its request in the send queue, the first PSN, and how many there are.
 #[derive(Clone, Copy, Debug)]
@@ -76,8 +75,6 @@ pub(super) struct Requester {
     sent: u64,
     /// The PSN of the next message.
     end: u64,
-    /// Packets of the response to a read request.
-    piece: u64,
     /// Reads (of a piece each) and atomic operations before `cursor` whose response is incomplete.
     reads_open: usize,
     max_reads: usize,
@@ -110,7 +107,6 @@ impl Requester {
             cursor: 0,
             sent: 0,
             end: 0,
-            piece: 1,
             reads_open: 0,
             max_reads: 1,
             window: Window::new(mode),
@@ -127,7 +123,6 @@ impl Requester {
         let mtu = path.mtu.bytes();
         (self.mtu, self.dest_qp, self.pkey) = (mtu, path.dest_qp, path.pkey);
         self.first_psn = terms.sq_psn;
-        self.piece = ((READ_PIECE / mtu) as u64).min(READ_PIECE_PACKETS);
         self.max_reads = terms.reads();
         self.window.open(mtu);
         self.retry.open(terms);
@@ -286,8 +281,8 @@ impl Requester {
 
     /// The end of the piece of a read that has this PSN.
     fn piece_end(&self, message: &Message, sequence: u64) -> u64 {
-        let piece = (sequence - message.first) / self.piece;
-        (message.first + (piece + 1) * self.piece).min(message.end())
+        let piece = (sequence - message.first) / READ_PIECE;
+        (message.first + (piece + 1) * READ_PIECE).min(message.end())
     }
 
     /// Sends the packet at the cursor; whether it requests an acknowledgement, or `None` if the link takes
