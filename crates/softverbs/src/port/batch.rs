@@ -8,11 +8,10 @@
 #![forbid(unsafe_code)]
 
 use std::io::IoSliceMut;
-use std::sync::Mutex;
 
 use arrayvec::ArrayVec;
 
-use crate::lock;
+use super::pool::Pool;
 use transport::access::{Access, Unreachable};
 use transport::roce::link::Payload;
 use transport::roce::wire::{ICRC_LEN, pad_len};
@@ -24,29 +23,8 @@ const BATCH_PACKETS: u16 = 64;
 /// Maximum free buffers kept for reuse.
 const FREE_BUFFERS: usize = 8;
 
-/// Free buffers of [`BATCH_LEN`] bytes, for senders that have something to send.
-#[derive(Default)]
-pub(super) struct Buffers(Mutex<Vec<Vec<u8>>>);
-
-impl Buffers {
-    /// `None` without memory.
-    pub(super) fn get(&self) -> Option<Vec<u8>> {
-        let free = lock(&self.0).pop();
-        free.or_else(|| {
-            let mut new = Vec::new();
-            new.try_reserve_exact(BATCH_LEN).ok()?;
-            new.resize(BATCH_LEN, 0);
-            Some(new)
-        })
-    }
-
-    pub(super) fn put(&self, buffer: Vec<u8>) {
-        let mut free = lock(&self.0);
-        if free.len() < FREE_BUFFERS && free.try_reserve(1).is_ok() {
-            free.push(buffer);
-        }
-    }
-}
+/// Free buffers, for senders that have something to send.
+pub(super) type Buffers = Pool<BATCH_LEN, FREE_BUFFERS>;
 
 /// Copies payload out of registered memory, to several places in turn.
 pub(crate) type Fetch<'a> = &'a mut dyn FnMut(Access, &mut [IoSliceMut<'_>]) -> Result<(), Unreachable>;

@@ -7,9 +7,9 @@
 #![forbid(unsafe_code)]
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use crate::lock;
+use super::pool::Pool;
 
 /// Bytes of a buffer: the maximum of a UDP_GRO batch; a smaller one would truncate it.
 const LEN: usize = 64 << 10;
@@ -20,41 +20,23 @@ const SHARED_LEN: usize = LEN / 2;
 const FREE: usize = 32;
 
 /// Free buffers.
-#[derive(Default)]
-pub(super) struct Pool(Mutex<Vec<Vec<u8>>>);
+type Free = Pool<LEN, FREE>;
 
-impl Pool {
-    /// A buffer, which returns to the pool when it is dropped. `None` without memory.
-    pub(super) fn get(self: &Arc<Self>) -> Option<Arc<Buffer>> {
-        let free = lock(&self.0).pop();
-        let bytes = free.or_else(|| {
-            let mut new = Vec::new();
-            new.try_reserve_exact(LEN).ok()?;
-            new.resize(LEN, 0);
-            Some(new)
-        })?;
-        Some(Arc::new(Buffer { bytes, pool: self.clone() }))
-    }
-}
-
-/// A buffer of a [`Pool`].
-pub(super) struct Buffer {
+/// A buffer, which returns to the pool when it is dropped.
+struct Buffer {
     bytes: Vec<u8>,
-    pool: Arc<Pool>,
+    pool: Arc<Free>,
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let mut free = lock(&self.pool.0);
-        if free.len() < FREE && free.try_reserve(1).is_ok() {
-            free.push(std::mem::take(&mut self.bytes));
-        }
+        self.pool.put(std::mem::take(&mut self.bytes));
     }
 }
 
 /// The buffer of the receiving thread.
 pub(super) struct Receiving {
-    pool: Arc<Pool>,
+    pool: Arc<Free>,
     buffer: Option<Arc<Buffer>>,
 }
 
@@ -67,7 +49,8 @@ impl Receiving {
     pub(super) fn bytes(&mut self) -> Option<&mut [u8]> {
         // A queue pair has the one before.
         if self.buffer.as_mut().is_none_or(|buffer| Arc::get_mut(buffer).is_none()) {
-            self.buffer = Some(self.pool.get()?);
+            let (bytes, pool) = (self.pool.get()?, self.pool.clone());
+            self.buffer = Some(Arc::new(Buffer { bytes, pool }));
         }
         Some(&mut Arc::get_mut(self.buffer.as_mut()?)?.bytes)
     }
@@ -149,7 +132,7 @@ mod tests {
             assert_eq!(kept.as_ref().len(), SHARED_LEN + 9 * usize::from(byte) - 7);
         }
         drop(kept);
-        assert_eq!(lock(&receiving.pool.0).len(), FREE, "the others are freed");
+        assert_eq!(receiving.pool.count(), FREE, "the others are freed");
     }
 
     #[test]
@@ -163,6 +146,6 @@ mod tests {
         assert!(few.as_ref().iter().all(|byte| *byte == 1) && many.as_ref().iter().all(|byte| *byte == 2));
         drop(many);
         receiving.buffer = None;
-        assert_eq!(lock(&receiving.pool.0).len(), 2, "used again");
+        assert_eq!(receiving.pool.count(), 2, "used again");
     }
 }

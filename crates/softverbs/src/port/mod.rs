@@ -16,7 +16,7 @@
 //! - [`management`]: messages to queue pair 1, connection management; [`service`]: which process listens on a
 //!   service; [`inlet`]: requests that other processes pass on to a listener; [`datagram`]: their form.
 //! - [`socket`]: the sockets; [`receive`], [`buffer`]: from the sockets to the endpoints of [`table`];
-//!   [`attention`]: which thread does that; [`send`], [`batch`]: the other direction; [`drops`]: how many
+//!   [`attention`]: which thread does that; [`send`], [`batch`]: the other direction; [`pool`]: buffers; [`drops`]: how many
 //!   packets were dropped, and why; [`traffic`]: the counters of the port.
 //!
 //! There is no daemon and no file, and a killed process leaves nothing behind. A child of fork(2) binds the
@@ -43,6 +43,7 @@ mod management;
 mod numbers;
 mod order;
 mod owners;
+mod pool;
 mod receive;
 mod send;
 mod service;
