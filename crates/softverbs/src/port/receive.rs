@@ -27,8 +27,10 @@ use crate::policy::mode::Mode;
 use crate::progress::By;
 use crate::socket::Socket;
 use crate::sys::{self, Arrived};
-use transport::roce::link::{Batch, IP_HEADER_LEN};
-use transport::roce::wire::{BTH_LEN, Flow, GSI_QP, ICRC_LEN, MULTICAST_QP, UDP_PORT, icrc, ip_header};
+use transport::roce::link::Batch;
+use transport::roce::wire::{
+    BTH_LEN, Flow, GSI_QP, ICRC_LEN, IP_HEADER_LEN, MULTICAST_QP, UDP_PORT, icrc, ip_header,
+};
 
 /// Packets for a queue pair.
 pub(crate) type Delivered = Batch<Bytes>;
@@ -237,14 +239,14 @@ impl Port {
         while at < all.len() {
             let rest = &all[at..];
             let first = Datagram { bytes: &rest[..rest.len().min(stride)], ..*datagrams };
-            if first.destination.is_multicast() {
-                if let Err(reason) = self.deliver_to_group(&first, (received, start + at), found) {
-                    self.drops.add(reason, 1);
+            let routed = match first.bytes.len() {
+                len if !(BTH_LEN + ICRC_LEN..=MAX_PACKET_LEN).contains(&len) => Err(Reason::Malformed),
+                _ if first.destination.is_multicast() => {
+                    self.deliver_to_group(&first, (received, start + at), found).map(|()| None)
                 }
-                at += stride;
-                continue;
-            }
-            match self.route(&first, found) {
+                _ => self.route(&first, found),
+            };
+            match routed {
                 Ok(None) => {}
                 Ok(Some(to)) => {
                     let packets = if to.0.needs_header { first.bytes } else { rest };
@@ -275,9 +277,6 @@ impl Port {
         found: &mut Found,
     ) -> Result<(), Reason> {
         let Datagram { source, destination, bytes, .. } = *datagram;
-        if bytes.len() < BTH_LEN + ICRC_LEN || bytes.len() > MAX_PACKET_LEN {
-            return Err(Reason::Malformed);
-        }
         let attached = self.attached_to(destination);
         if number(bytes) != MULTICAST_QP || datagram.is_forwarded() || attached.is_empty() {
             return Err(Reason::Multicast);
@@ -299,9 +298,6 @@ impl Port {
     fn route(&self, datagram: &Datagram<'_>, found: &mut Found) -> Result<Option<To>, Reason> {
         let Datagram { source, source_port, destination, bytes, .. } = *datagram;
         let forwarded = datagram.is_forwarded();
-        if bytes.len() < BTH_LEN + ICRC_LEN || bytes.len() > MAX_PACKET_LEN {
-            return Err(Reason::Malformed);
-        }
         let num = number(bytes);
         if num == MULTICAST_QP {
             return Err(Reason::Multicast);

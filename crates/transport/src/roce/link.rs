@@ -6,10 +6,6 @@ use crate::host::Host;
 use crate::roce::wire::ICRC_LEN;
 use crate::route::Route;
 
-/// Bytes before a received packet of a queue pair without a peer, and before the data of a datagram: an IPv6
-/// header, or 20 bytes and an IPv4 header.
-pub const IP_HEADER_LEN: usize = 40;
-
 /// Why a received packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dropped {
@@ -110,7 +106,7 @@ pub trait PacketLink: Host {
     /// Of a queue pair without a peer: the next packets go this way. False as for [`Self::send_packet`].
     fn aim(&mut self, route: &Route) -> bool;
     /// The next packets that arrived from the peer for this queue pair. If that has none, each packet is
-    /// behind [`IP_HEADER_LEN`] bytes with the IP header.
+    /// behind [`IP_HEADER_LEN`](crate::roce::wire::IP_HEADER_LEN) bytes with the IP header.
     fn receive_packets(&mut self) -> Option<Batch<Self::Buffer>>;
     /// A received packet was dropped.
     fn dropped_packet(&mut self, why: Dropped);

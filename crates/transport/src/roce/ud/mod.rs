@@ -14,11 +14,12 @@ mod tests;
 use std::fmt;
 
 use crate::host::{Ended, Ending, Host};
-use crate::roce::link::{Dropped, IP_HEADER_LEN, PacketLink};
+use crate::roce::link::{Dropped, PacketLink};
 use crate::roce::packet::PacketBuf;
 use crate::roce::payload::{self, Piece};
 use crate::roce::wire::{
-    Bth, DEFAULT_PKEY, Deth, Extension, Opcode, Operation, Packet, PathMtu, Psn, is_same_partition,
+    Bth, DEFAULT_PKEY, Deth, Extension, IP_HEADER_LEN, Opcode, Operation, Packet, PathMtu, Psn,
+    is_same_partition,
 };
 use crate::rq::{Current, RecvQueue};
 use crate::sq::{Progress, SendQueue};

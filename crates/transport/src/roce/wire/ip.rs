@@ -7,17 +7,23 @@ const UDP_LEN: usize = 8;
 const IPV4_LEN: usize = 20;
 const PROTOCOL_UDP: u8 = 17;
 const DONT_FRAGMENT: u8 = 0x40;
-/// Bytes of a header: IPv6, or 20 bytes of zeros and IPv4.
-const LEN: usize = 40;
+/// Bytes before a received packet of a queue pair without a peer, and before the data of a datagram: an IPv6
+/// header, or 20 bytes of zeros and an IPv4 header.
+pub const IP_HEADER_LEN: usize = 40;
 
 /// The header of a UDP datagram with these addresses and this many bytes of data. The identification of an
 /// IPv4 header is 0.
-pub fn ip_header(addresses: &Addresses, traffic_class: u8, hop_limit: u8, data: usize) -> [u8; LEN] {
-    let mut header = [0; LEN];
+pub fn ip_header(
+    addresses: &Addresses,
+    traffic_class: u8,
+    hop_limit: u8,
+    data: usize,
+) -> [u8; IP_HEADER_LEN] {
+    let mut header = [0; IP_HEADER_LEN];
     let len = (UDP_LEN + data) as u16;
     match addresses {
         Addresses::V4 { source, destination } => {
-            let ipv4 = &mut header[LEN - IPV4_LEN..];
+            let ipv4 = &mut header[IP_HEADER_LEN - IPV4_LEN..];
             (ipv4[0], ipv4[1]) = (0x45, traffic_class);
             ipv4[2..4].copy_from_slice(&(len + IPV4_LEN as u16).to_be_bytes());
             (ipv4[6], ipv4[8], ipv4[9]) = (DONT_FRAGMENT, hop_limit, PROTOCOL_UDP);

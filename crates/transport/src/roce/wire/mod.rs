@@ -38,7 +38,7 @@ pub use error::Malformed;
 pub use extension::{Aeth, AtomicEth, Deth, Extension, Feth, Reth, Selectivity};
 pub use gid::gid;
 pub use icrc::{Addresses, BadIcrc, Flow, ICRC_LEN};
-pub use ip::ip_header;
+pub use ip::{IP_HEADER_LEN, ip_header};
 pub use mtu::PathMtu;
 pub use opcode::{Opcode, Operation};
 pub use packet::{MAX_HEADERS, Packet, pad_len};
