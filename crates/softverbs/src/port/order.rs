@@ -267,8 +267,7 @@ impl Port {
     /// Sends the next checks, and queries the positions if the last check of a family has not arrived.
     pub(super) fn check(&self) {
         let is_used = !self.table.is_empty() || self.listeners.load(Ordering::Relaxed) > 0;
-        let nonce = nonce();
-        let lost = {
+        let (lost, nonce) = {
             let (mut order, now) = (lock(&self.order), Instant::now());
             if order.check_at.is_some_and(|at| now < at) {
                 return;
@@ -278,10 +277,11 @@ impl Port {
                 return;
             }
             order.check_at = Some(now + CHECK_INTERVAL);
+            let nonce = nonce();
             let lost = order.unchecked.contains(&true) || order.unanswered.iter().any(Option::is_some);
             order.unchecked = Family::ALL.map(|family| self.sockets.get(family).is_some());
             order.unanswered = Family::ALL.map(|family| self.sockets.get(family).and(nonce));
-            lost
+            (lost, nonce)
         };
         let mut packet = [0; QUERY_LEN];
         packet[0] = QUERY_OPCODE;
