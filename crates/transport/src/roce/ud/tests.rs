@@ -6,6 +6,7 @@ use crate::roce::wire::ip_header;
 use crate::roce::wire::{Addresses, MULTICAST_QP};
 use crate::route::Route;
 use crate::testing::packets::Packets;
+use crate::testing::queues::request;
 use crate::testing::recorder::{BARE, BASE, Call, Recorder, STAG};
 use crate::wr::{Local, RecvWr, SendWr, Sge};
 
@@ -21,17 +22,11 @@ fn route(last: u8) -> Route {
 /// A send of `len` bytes from the beginning of the memory to the second queue pair.
 fn wr(id: u64, op: Op, len: u32) -> SendWr {
     SendWr {
-        wr_id: id,
-        op,
-        signaled: true,
-        fence: false,
-        solicited: false,
         imm: [1, 2, 3, 4],
         local: Local::memory(&[Sge::new(BASE, len, STAG)]).unwrap(),
         len,
-        remote_addr: 0,
-        rkey: 0,
         to: Some(Destination { route: Arc::new(route(2)), qp: NUMBERS[1], qkey: QKEYS[1] & !OWN_QKEY }),
+        ..request(id, op, true)
     }
 }
 

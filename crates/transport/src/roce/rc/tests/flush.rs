@@ -236,19 +236,25 @@ fn an_atomic_write_waits_for_a_flush_to_persistence() {
     assert_eq!(pair.bytes(1, 0x800, 8), 2u64.to_ne_bytes());
 }
 
-/// Packets beyond the maximum that is deferred are dropped, and the peer retransmits them.
-#[test]
-fn packets_behind_an_atomic_write_that_waits_take_a_bounded_amount_of_memory() {
-    const MORE: usize = 100;
+/// A flush that is not durable yet has arrived, then an atomic write, and so many writes.
+fn with_writes_behind_an_atomic_write_that_waits(writes: u32) -> Pair {
     let mut pair = Pair::new();
     pair.hosts[1].durable = Durable::Later;
     let feth = Feth { placement: Feth::PERSISTENCE, selectivity: Selectivity::Range };
     let reth = Reth { va: BASE, rkey: STAG, len: 8 };
     arrives(&mut pair, Operation::Flush, Extension::Flush(feth, reth), &[]);
     arrives_at(&mut pair, FIRST + 1, Operation::AtomicWrite, Extension::Reth(reth), &[1; 8]);
-    for n in 0..MORE as u32 {
+    for n in 0..writes {
         arrives_at(&mut pair, FIRST + 2 + n, Operation::WriteOnly, Extension::Reth(reth), &[2; 8]);
     }
+    pair
+}
+
+/// Packets beyond the maximum that is deferred are dropped, and the peer retransmits them.
+#[test]
+fn packets_behind_an_atomic_write_that_waits_take_a_bounded_amount_of_memory() {
+    const MORE: usize = 100;
+    let mut pair = with_writes_behind_an_atomic_write_that_waits(MORE as u32);
     assert_eq!(pair.hosts[1].link.dropped.len(), 1 + MORE - MAX_DEFERRED_PACKETS);
     pair.hosts[1].calls.clear();
     pair.conns[1].durable(&mut pair.hosts[1], 1, true);
@@ -266,15 +272,7 @@ fn packets_behind_an_atomic_write_that_waits_take_a_bounded_amount_of_memory() {
 #[test]
 fn deferred_packets_are_executed_within_the_budget() {
     const DEFERRED: usize = 8;
-    let mut pair = Pair::new();
-    pair.hosts[1].durable = Durable::Later;
-    let feth = Feth { placement: Feth::PERSISTENCE, selectivity: Selectivity::Range };
-    let reth = Reth { va: BASE, rkey: STAG, len: 8 };
-    arrives(&mut pair, Operation::Flush, Extension::Flush(feth, reth), &[]);
-    arrives_at(&mut pair, FIRST + 1, Operation::AtomicWrite, Extension::Reth(reth), &[1; 8]);
-    for n in 0..DEFERRED as u32 - 1 {
-        arrives_at(&mut pair, FIRST + 2 + n, Operation::WriteOnly, Extension::Reth(reth), &[2; 8]);
-    }
+    let mut pair = with_writes_behind_an_atomic_write_that_waits(DEFERRED as u32 - 1);
     pair.conns[1].durable(&mut pair.hosts[1], 1, true);
     let mut steps = 1;
     while pair.step_within(1, reason::DURABLE | reason::AGAIN, 3).again {

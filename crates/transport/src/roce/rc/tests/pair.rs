@@ -7,6 +7,7 @@ use crate::roce::rc::{Rc, ReceiveTerms, SendTerms};
 use crate::roce::wire::{DEFAULT_PKEY, Opcode, Operation, Packet, PathMtu, Psn};
 use crate::step::{Budget, Quota, Stepped, reason};
 use crate::testing::packets::Packets;
+use crate::testing::queues::request;
 use crate::testing::recorder::{BASE, Call, Recorder, STAG};
 use crate::wr::{Completion, Local, Op, RecvWr, SendWr, Sge};
 
@@ -39,17 +40,12 @@ pub(super) struct Pair {
 pub(super) fn wr(id: u64, op: Op, local: u64, len: u32, remote: u64) -> SendWr {
     let memory = Local::memory(&[Sge::new(BASE + local, len, STAG)]).unwrap();
     SendWr {
-        wr_id: id,
-        op,
-        signaled: true,
-        fence: false,
-        solicited: false,
         imm: [1, 2, 3, 4],
         local: memory,
         len,
         remote_addr: BASE + remote,
         rkey: STAG,
-        to: None,
+        ..request(id, op, true)
     }
 }
 
