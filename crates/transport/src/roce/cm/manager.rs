@@ -449,27 +449,36 @@ impl Manager {
             self.queue_pairs.extend(exchange.remote_queue_pair().map(|pair| (pair, id)));
         }
         let (is_gone, ends) = (exchange.state == State::Gone, exchange.has_ended() && !had_ended);
-        self.reschedule(id, deadline, due);
-        if is_gone {
-            self.remove(id);
-        } else if ends {
-            self.ended.push_back(id);
-            self.evict();
-        }
+        self.record(id, (deadline, due), is_gone, ends);
         Some(result)
     }
 
-    fn reschedule(&mut self, id: CommId, before: Option<Micros>, due: Option<Micros>) {
+    /// An exchange or a resolution was changed: its deadline before and after, whether it can be removed, and
+    /// whether it now only answers messages.
+    fn record(
+        &mut self,
+        id: CommId,
+        (before, due): (Option<Micros>, Option<Micros>),
+        is_gone: bool,
+        ends: bool,
+    ) {
         if before != due {
             if let Some(at) = before {
                 self.deadlines.remove(&(at, id));
             }
             self.deadlines.extend(due.map(|at| (at, id)));
         }
+        if is_gone {
+            self.remove(id);
+        } else if ends {
+            self.ended.push_back(id);
+            self.evict();
+        }
     }
 
-    /// Removes an exchange that has ended.
+    /// Removes an exchange or a resolution that has ended.
     fn remove(&mut self, id: CommId) {
+        self.remove_resolution(id);
         if let Some(exchange) = self.exchanges.remove(&id) {
             let (route, peer) = (exchange.route(), exchange.peer);
             let origin = Origin { route, ca_guid: peer.ca_guid, comm_id: peer.comm_id };
@@ -477,10 +486,6 @@ impl Manager {
                 self.requests.remove(&origin);
             }
         }
-        self.is_removed(id);
-    }
-
-    fn is_removed(&mut self, id: CommId) {
         // Most end in the order in which they began to wait.
         if let Some(at) = self.ended.iter().position(|ended| *ended == id) {
             self.ended.remove(at);

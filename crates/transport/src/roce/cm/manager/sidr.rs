@@ -97,24 +97,17 @@ impl Manager {
         let result = change(resolution, &mut self.outputs);
         let due = resolution.deadline();
         let (is_gone, ends) = (resolution.state == State::Gone, resolution.has_ended() && !had_ended);
-        self.reschedule(id, before, due);
-        if is_gone {
-            self.remove_resolution(id);
-        } else if ends {
-            self.ended.push_back(id);
-            self.evict();
-        }
+        self.record(id, (before, due), is_gone, ends);
         Some(result)
     }
 
-    fn remove_resolution(&mut self, id: CommId) {
+    pub(super) fn remove_resolution(&mut self, id: CommId) {
         if let Some(Resolution { route, transaction, request_id, .. }) = self.resolutions.remove(&id) {
             let origin = Origin { route, transaction, request_id };
             if self.sidr_requests.get(&origin) == Some(&id) {
                 self.sidr_requests.remove(&origin);
             }
         }
-        self.is_removed(id);
     }
 }
 
