@@ -21,10 +21,15 @@ pub struct Route {
 impl Route {
     /// The address of the peer, with this port.
     pub fn peer_address(&self, port: u16) -> SocketAddr {
-        let mut address = SocketAddr::new(self.peer, port);
-        if let SocketAddr::V6(address) = &mut address {
-            address.set_scope_id(self.scope);
-        }
-        address
+        address_in(self.peer, port, self.scope)
     }
+}
+
+/// An address; over IPv6 its interface has the index `scope`, 0 is any.
+pub fn address_in(ip: IpAddr, port: u16, scope: u32) -> SocketAddr {
+    let mut address = SocketAddr::new(ip, port);
+    if let SocketAddr::V6(address) = &mut address {
+        address.set_scope_id(scope);
+    }
+    address
 }

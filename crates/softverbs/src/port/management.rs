@@ -35,6 +35,7 @@ use transport::roce::wire::{
     Addresses, BTH_LEN, Bth, DEFAULT_PKEY, Deth, Extension, Flow, GSI_QP, ICRC_LEN, Opcode, Operation,
     Packet, Psn, UDP_PORT, icrc, is_same_partition,
 };
+use transport::route::address_in;
 
 /// Bytes of a message with BTH, DETH and ICRC.
 const MESSAGE_LEN: usize = BTH_LEN + Deth::LEN + cm::MAD_LEN + ICRC_LEN;
@@ -315,10 +316,7 @@ impl Port {
         });
         let sent = flow.zip(self.sockets.get(Family::of(local))).is_some_and(|(flow, socket)| {
             let sum = icrc::icrc(&flow, 0, &[&headers, &payload]);
-            let mut to = SocketAddr::new(remote, UDP_PORT);
-            if let SocketAddr::V6(to) = &mut to {
-                to.set_scope_id(sys::scope_of(local).unwrap_or(0));
-            }
+            let to = address_in(remote, UDP_PORT, sys::scope_of(local).unwrap_or(0));
             let route = Route { source: Some(local), ..Route::to(to) };
             let parts = [IoSlice::new(&headers), IoSlice::new(&payload), IoSlice::new(&sum)];
             sys::send_datagram(socket, &route, &parts, None).is_ok()

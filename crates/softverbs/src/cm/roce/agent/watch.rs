@@ -14,7 +14,6 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,6 +26,7 @@ use crate::progress::timers::Timer;
 use crate::socket::Socket;
 use crate::sys;
 use transport::roce::cm::{CommId, LocalPeer, Route};
+use transport::route::address_in;
 
 /// The interval between two reads of the claims, which take some 10 us: a killed peer is reported within two.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -122,10 +122,7 @@ fn is_here(route: &Route) -> Option<bool> {
         return Some(true);
     }
     let bind = || {
-        let mut address = SocketAddr::new(route.remote, 0);
-        if let SocketAddr::V6(address) = &mut address {
-            address.set_scope_id(sys::scope_of(route.remote)?);
-        }
+        let address = address_in(route.remote, 0, sys::scope_of(route.remote)?);
         let socket = Socket::noted(|| sys::udp_socket(addr::family(&address)))?;
         addr::bind(&socket, &address)
     };
