@@ -8,7 +8,7 @@
 //! each call takes what it needs out of the state in one step.
 #![forbid(unsafe_code)]
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -249,14 +249,9 @@ impl Id {
 
     /// Joins a multicast group, or only determines the path to it if nothing is to be received from it.
     /// EINVAL: not an identifier for datagrams, one without a local address, or not a multicast address.
-    pub(crate) fn join(
-        &self,
-        group: &SocketAddr,
-        receives: bool,
-        interface_of: fn(IpAddr) -> u32,
-    ) -> Result<DatagramPath, Errno> {
+    pub(crate) fn join(&self, group: &SocketAddr, receives: bool) -> Result<DatagramPath, Errno> {
         let options = self.state().options;
-        self.protocol().join(group.ip(), receives, options, interface_of)
+        self.protocol().join(group.ip(), receives, options)
     }
 
     /// Leaves a multicast group. Returns whether the identifier has received from it. EADDRNOTAVAIL: it has

@@ -62,13 +62,7 @@ pub(super) trait Protocol: Send + Sync {
         false
     }
     /// Joins a multicast group. Returns the path to it. EINVAL: not for datagrams, or no local address.
-    fn join(
-        &self,
-        _group: IpAddr,
-        _receives: bool,
-        _options: Options,
-        _interface_of: fn(IpAddr) -> u32,
-    ) -> Result<DatagramPath, Errno> {
+    fn join(&self, _group: IpAddr, _receives: bool, _options: Options) -> Result<DatagramPath, Errno> {
         Err(libc::EINVAL)
     }
     /// Leaves a multicast group. Returns whether the identifier has received from it.

@@ -13,7 +13,7 @@ use rustix::net::sockopt;
 use super::Port;
 use super::socket::Family;
 use crate::lock;
-use crate::sys::{Errno, to_errno};
+use crate::sys::{self, Errno, to_errno};
 
 /// A group on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,18 +39,16 @@ pub(crate) struct Membership {
 }
 
 impl Port {
-    /// Joins a group on the interface that has the address `local`, and over IPv6 the index `interface`.
+    /// Joins a group on the interface that has the address `local`.
     /// EINVAL: not a multicast address, or `local` is of the other family. ENODEV: no interface has the
     /// address. ENOBUFS: net.ipv4.igmp_max_memberships.
-    pub(crate) fn join(
-        self: &Arc<Self>,
-        group: IpAddr,
-        local: IpAddr,
-        interface: u32,
-    ) -> Result<Membership, Errno> {
+    pub(crate) fn join(self: &Arc<Self>, group: IpAddr, local: IpAddr) -> Result<Membership, Errno> {
         let group = match (group, local) {
             (IpAddr::V4(group), IpAddr::V4(local)) if group.is_multicast() => Group::V4(group, local),
-            (IpAddr::V6(group), IpAddr::V6(_)) if group.is_multicast() => Group::V6(group, interface),
+            (IpAddr::V6(group), IpAddr::V6(local)) if group.is_multicast() => {
+                // 0: the kernel selects one.
+                Group::V6(group, sys::interface_of(local).unwrap_or(0))
+            }
             _ => return Err(libc::EINVAL),
         };
         let mut groups = lock(&self.groups.joined);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The interface of a link-local address.
+//! The interface of an IPv6 address.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -11,13 +11,17 @@ use crate::cancel::whole;
 /// be read.
 pub(crate) fn scope_of(local: IpAddr) -> Result<u32, Errno> {
     match local {
-        IpAddr::V6(ip) if ip.is_unicast_link_local() => {
-            let text = whole(|| std::fs::read_to_string("/proc/thread-self/net/if_inet6"));
-            let text = text.map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
-            interface_in(&text, ip).ok_or(libc::EADDRNOTAVAIL)
-        }
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => interface_of(ip),
         _ => Ok(0),
     }
+}
+
+/// The index of the interface that has an address. EADDRNOTAVAIL: none has it. Other errors: the table cannot
+/// be read.
+pub(crate) fn interface_of(ip: Ipv6Addr) -> Result<u32, Errno> {
+    let text = whole(|| std::fs::read_to_string("/proc/thread-self/net/if_inet6"));
+    let text = text.map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
+    interface_in(&text, ip).ok_or(libc::EADDRNOTAVAIL)
 }
 
 /// The interface with an address in the text of /proc/net/if_inet6.

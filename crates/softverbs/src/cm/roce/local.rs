@@ -264,18 +264,12 @@ impl Protocol for Local {
     }
 
     /// Errors of [`Groups::join`].
-    fn join(
-        &self,
-        group: IpAddr,
-        receives: bool,
-        options: Options,
-        interface_of: fn(IpAddr) -> u32,
-    ) -> Result<DatagramPath, Errno> {
+    fn join(&self, group: IpAddr, receives: bool, options: Options) -> Result<DatagramPath, Errno> {
         let mut state = lock(&self.state);
         let bound = state.binding.as_ref().map(Binding::addr).filter(|bound| !bound.ip().is_unspecified());
         let source = bound.or(state.source).filter(|_| self.is_for_datagrams()).ok_or(libc::EINVAL)?;
         let local = source.ip();
-        state.groups.join(group, local, interface_of(local), receives)?;
+        state.groups.join(group, local, receives)?;
         let route = Route { local, remote: group };
         Ok(DatagramPath { route, traffic_class: options.tos.unwrap_or(0) })
     }

@@ -20,17 +20,11 @@ pub(super) struct Groups(Vec<Joined>);
 impl Groups {
     /// Joins a group with the local address `source` of an interface. Errors of [`Port::get`] and
     /// [`Port::join`].
-    pub(super) fn join(
-        &mut self,
-        group: IpAddr,
-        source: IpAddr,
-        interface: u32,
-        receives: bool,
-    ) -> Result<(), Errno> {
+    pub(super) fn join(&mut self, group: IpAddr, source: IpAddr, receives: bool) -> Result<(), Errno> {
         if !group.is_multicast() || group.is_ipv4() != source.is_ipv4() {
             return Err(libc::EINVAL);
         }
-        let membership = if receives { Some(Port::get()?.join(group, source, interface)?) } else { None };
+        let membership = if receives { Some(Port::get()?.join(group, source)?) } else { None };
         self.0.push(Joined { group, membership });
         Ok(())
     }

@@ -16,9 +16,7 @@ use super::handle::IdObject;
 use super::id::report;
 use crate::cm::addr;
 use crate::cm::event::{Datagrams, Event};
-use crate::ffi::unsupported;
 use crate::ffi::verbs;
-use crate::ffi::verbs::transport;
 use crate::sys::Errno;
 use transport::roce::wire::cm::UDP_QKEY;
 use transport::roce::wire::{MULTICAST_QP, gid};
@@ -80,9 +78,7 @@ pub unsafe fn rdma_join_multicast_ex(
 ///
 /// `group` must be NULL or point to a socket address.
 unsafe fn read(group: *mut sockaddr) -> Result<SocketAddr, Errno> {
-    if !transport().has_ib_ports() {
-        return Err(unsupported("multicast, which iWARP does not have"));
-    }
+    verbs::require_multicast()?;
     // SAFETY: the caller guarantees that `group` is NULL or points to a socket address.
     unsafe { addr::read(group) }
 }
@@ -101,7 +97,7 @@ unsafe fn join(
     // of softverbs that has not been destroyed.
     unsafe {
         let group = read(group)?;
-        let path = IdObject::own(id).cm.join(&group, receives, verbs::interface_of)?;
+        let path = IdObject::own(id).cm.join(&group, receives)?;
         let qp = addr_of!((*id).qp).read();
         let mgid = ibv_gid { raw: gid(group.ip()) };
         let refused = if receives && !qp.is_null() { verbs::ibv_attach_mcast(qp, &mgid, 0) } else { 0 };

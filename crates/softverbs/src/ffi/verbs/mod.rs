@@ -57,6 +57,7 @@ pub use events::{ibv_ack_async_event, ibv_get_async_event};
 pub use gid::{_ibv_query_gid_ex, _ibv_query_gid_table, GidEntry, ibv_query_gid, ibv_query_gid_type};
 pub(crate) use mr::advise_mr_slot;
 pub use mr::{ibv_advise_mr, ibv_dereg_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, not_counted};
+pub(crate) use multicast::require_multicast;
 pub use multicast::{ibv_attach_mcast, ibv_detach_mcast};
 pub(crate) use mw::{alloc_mw, bind_mw, dealloc_mw, read_window_wr};
 pub use open::{ibv_close_device, ibv_open_device, with_async_events};
@@ -67,7 +68,7 @@ pub use qp_ex::ibv_qp_to_qp_ex;
 pub(crate) use qp_object::QpObject;
 pub use rereg::ibv_rereg_mr;
 pub(crate) use roce::{
-    datagram_path, destination, init_for_datagrams, init_of_cm, interface_of, receive_of_cm, send_of_cm,
+    datagram_path, destination, init_for_datagrams, init_of_cm, receive_of_cm, send_of_cm,
 };
 pub(crate) use srq::SrqObject;
 pub use srq::{ibv_create_srq, ibv_destroy_srq, ibv_modify_srq, ibv_query_srq};

@@ -47,15 +47,21 @@ pub unsafe fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) 
     detached.err().unwrap_or(0)
 }
 
+/// EOPNOTSUPP: the device has no datagrams.
+pub(crate) fn require_multicast() -> Result<(), Errno> {
+    match transport().has_type(Kind::Ud) {
+        true => Ok(()),
+        false => Err(unsupported("multicast, which iWARP does not have")),
+    }
+}
+
 /// The number of the queue pair, and the address of the group.
 ///
 /// # Safety
 ///
 /// `qp` must be NULL or a queue pair of softverbs that has not been destroyed, and `gid` NULL or readable.
 unsafe fn read(qp: *mut ibv_qp, gid: *const ibv_gid) -> Result<(u32, IpAddr), Errno> {
-    if !transport().has_type(Kind::Ud) {
-        return Err(unsupported("multicast, which iWARP does not have"));
-    }
+    require_multicast()?;
     if qp.is_null() || gid.is_null() {
         return Err(libc::EINVAL);
     }

@@ -211,12 +211,6 @@ fn active_mtu() -> PathMtu {
     config::get().path_mtu.unwrap_or_else(measured)
 }
 
-/// The index of the interface that has an address; 0: none has it.
-pub(crate) fn interface_of(ip: IpAddr) -> u32 {
-    let index = with_table(|table| table.find(ip).and_then(|index| table.get(index)));
-    index.map_or(0, |(_, interface)| interface)
-}
-
 /// The attributes with which rdma_cm moves a queue pair to INIT.
 pub(crate) fn init_of_cm() -> by_terms::Attributes {
     by_terms::init(CM_ACCESS)
