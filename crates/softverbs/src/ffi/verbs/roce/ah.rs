@@ -38,7 +38,7 @@ pub(crate) unsafe fn destination(ud: UdWr) -> Result<Destination, Errno> {
 }
 
 /// The default hop limit of Linux, used if the program specifies none.
-const HOP_LIMIT: u8 = 64;
+pub(super) const HOP_LIMIT: u8 = 64;
 
 fn log<T>(call: &str, result: Result<T, Refusal>) -> Result<T, Errno> {
     result.map_err(|refusal| {

@@ -4,6 +4,7 @@
 
 use rdma_sys::{ibv_ah_attr, ibv_qp_attr, ibv_qp_state};
 
+use super::ah::HOP_LIMIT;
 use super::modify::{Connection, Modified, blank};
 use super::transitions::*;
 use super::{Host, with_table};
@@ -13,9 +14,6 @@ use crate::qp::Kind;
 use crate::sys::Errno;
 use transport::roce::cm::{Route, Terms};
 use transport::roce::wire::gid;
-
-/// The hop limit of datagrams, as of Linux.
-const HOP_LIMIT: u8 = 64;
 
 /// The attributes of a transition, and the mask that selects them.
 pub(crate) type Attributes = (ibv_qp_attr, u32);

@@ -93,9 +93,12 @@ pub(super) fn watch() -> Result<(), Errno> {
 
 impl Source for Changes {
     fn ready(self: Arc<Self>, _events: u32) {
-        // ENOBUFS: messages were lost.
-        let next = || !matches!(sys::route_reply(&self.socket, Duration::ZERO), Err(libc::ETIMEDOUT));
-        let _ = (0..MESSAGES).take_while(|_| next()).count();
+        for _ in 0..MESSAGES {
+            // Another error, ENOBUFS, says that messages were lost.
+            if let Err(libc::ETIMEDOUT) = sys::route_reply(&self.socket, Duration::ZERO) {
+                break;
+            }
+        }
         let now = Port::of(&interfaces::addresses());
         let mut port = lock(&self.port);
         for kind in port.events(&now) {
