@@ -237,7 +237,7 @@ struct packet {
 	uint8_t bth[BTH], icrc[ICRC];
 };
 
-/* A datagram of so many packets, whose payload stays where it is; the kernel divides it. */
+/* Sends packets in one call with UDP_SEGMENT. Their payload is not copied in user space. */
 static void
 send_batch(int fd, uint8_t *payload, unsigned packets, uint64_t psn)
 {

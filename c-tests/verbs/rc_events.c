@@ -171,7 +171,7 @@ expect_gid_change(struct ibv_context *device)
 	EXPECT(poll(&fd, 1, 0) == 0, "another event");
 }
 
-/* An address that comes or goes is an event. The device has its GID then, or has not any more. */
+/* Adding or removing an address raises an event. The GID table is up to date when it arrives. */
 static void
 gid_change_i(struct side *side)
 {
