@@ -6,11 +6,9 @@
 //! with rxe the next repetition changes it back.
 #![forbid(unsafe_code)]
 
-use transport::roce::wire::{Flow, ICRC_LEN, Opcode, Operation, Psn, icrc};
+use transport::roce::wire::{Flow, ICRC_LEN, Opcode, Operation, Psn, icrc, psn_of};
 
 const FLUSH: Opcode = Opcode::Rc(Operation::Flush);
-/// Offset of the PSN in the BTH.
-const PSN_AT: usize = 9;
 
 #[derive(Debug, Default)]
 pub(super) struct FlushIcrc {
@@ -21,8 +19,7 @@ pub(super) struct FlushIcrc {
 }
 
 fn flush_psn(packet: &[u8]) -> Option<Psn> {
-    let psn = packet.get(PSN_AT..PSN_AT + 3).filter(|_| packet[0] == FLUSH.to_u8())?;
-    Some(Psn::new(u32::from_be_bytes([0, psn[0], psn[1], psn[2]])))
+    psn_of(packet).filter(|_| packet[0] == FLUSH.to_u8())
 }
 
 impl FlushIcrc {

@@ -30,7 +30,7 @@ use super::steer;
 use crate::lock;
 use crate::progress::source::Source;
 use crate::sys::{self, Route};
-use transport::roce::wire::UDP_PORT;
+use transport::roce::wire::{QPN_AT, UDP_PORT};
 
 /// Minimum interval between two rounds of queries.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -68,8 +68,8 @@ impl Query {
         let mut bytes = [0; QUERY_LEN];
         bytes[0] = QUERY_OPCODE;
         match self.position {
-            DEFAULT => bytes[steer::QPN_AT] = NO_SLOT,
-            position => bytes[steer::QPN_AT + 1] = position,
+            DEFAULT => bytes[QPN_AT] = NO_SLOT,
+            position => bytes[QPN_AT + 1] = position,
         }
         bytes[12..16].copy_from_slice(&self.nonce.to_be_bytes());
         bytes[16] = self.slot;
@@ -79,7 +79,7 @@ impl Query {
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; QUERY_LEN] = bytes.try_into().ok()?;
         let nonce = u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
-        let position = if bytes[steer::QPN_AT] == NO_SLOT { DEFAULT } else { bytes[steer::QPN_AT + 1] };
+        let position = if bytes[QPN_AT] == NO_SLOT { DEFAULT } else { bytes[QPN_AT + 1] };
         let query = Self { position, nonce, slot: bytes[16] };
         (query.encode() == *bytes && (1..=MAX_SLOT).contains(&query.slot)).then_some(query)
     }
@@ -285,7 +285,7 @@ impl Port {
         };
         let mut packet = [0; QUERY_LEN];
         packet[0] = QUERY_OPCODE;
-        packet[steer::QPN_AT] = self.slot.number();
+        packet[QPN_AT] = self.slot.number();
         let query = nonce.map(|nonce| Query { position: DEFAULT, nonce, slot: self.slot.number() }.encode());
         for family in Family::ALL {
             self.send_to_group(family, &packet);

@@ -19,7 +19,6 @@ use super::forward;
 use super::management::Message;
 use super::order::{NO_SLOT, Query};
 use super::socket::{Family, SLOT_TOKEN};
-use super::steer::QPN_AT;
 use super::{Endpoint, Port, slot, table};
 use crate::policy::Policy;
 use crate::policy::forwarded::Forwarded;
@@ -29,7 +28,7 @@ use crate::socket::Socket;
 use crate::sys::{self, Arrived};
 use transport::roce::link::Batch;
 use transport::roce::wire::{
-    BTH_LEN, Flow, GSI_QP, ICRC_LEN, IP_HEADER_LEN, MULTICAST_QP, UDP_PORT, icrc, ip_header,
+    BTH_LEN, Flow, GSI_QP, ICRC_LEN, IP_HEADER_LEN, MULTICAST_QP, QPN_AT, UDP_PORT, icrc, ip_header,
 };
 
 /// Packets for a queue pair.

@@ -12,10 +12,8 @@
 //! requests of some hosts, and [`super::order`] could not notice.
 #![forbid(unsafe_code)]
 
-use transport::roce::wire::{BTH_LEN, Deth, GSI_QP};
+use transport::roce::wire::{BTH_LEN, Deth, GSI_QP, QPN_AT};
 
-/// Offset of the destination queue pair number in a packet.
-pub(super) const QPN_AT: usize = 5;
 /// Offset of the MAD in a message of connection management.
 const MAD_AT: u32 = (BTH_LEN + Deth::LEN) as u32;
 /// Where a message has its attribute.

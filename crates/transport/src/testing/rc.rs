@@ -16,7 +16,7 @@ use crate::access::{FLUSH_GLOBAL, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, 
 use crate::host::Durable;
 use crate::policy::mode::Mode;
 use crate::roce::rc::{Rc, ReceiveTerms, SendTerms};
-use crate::roce::wire::{DEFAULT_PKEY, Opcode, Packet, PathMtu, Psn};
+use crate::roce::wire::{DEFAULT_PKEY, Opcode, PSN_AT, Packet, PathMtu, Psn, psn_of};
 use crate::step::{Budget, Quota, reason};
 use crate::wr::{Local, Op, RecvWr, SendWr, Sge};
 
@@ -322,7 +322,7 @@ impl Run {
 fn change(mut packet: Vec<u8>, input: &mut Input<'_>) -> Vec<u8> {
     for _ in 0..=input.byte() % 3 {
         let [what, value] = input.bytes();
-        let psn = packet.get(9..12).map_or(0, |psn| u32::from_be_bytes([0, psn[0], psn[1], psn[2]]));
+        let psn = psn_of(&packet).map_or(0, Psn::get);
         let mut set = |at: usize, value: u8| {
             if let Some(byte) = packet.get_mut(at) {
                 *byte = value;
@@ -335,7 +335,7 @@ fn change(mut packet: Vec<u8>, input: &mut Input<'_>) -> Vec<u8> {
             2 | 3 => {
                 let delta = i32::from(value as i8) << if what & 0x80 == 0 { 0 } else { 16 };
                 let psn = psn.wrapping_add_signed(delta).to_be_bytes();
-                (1..4).for_each(|i| set(8 + i, psn[i]));
+                (1..4).for_each(|i| set(PSN_AT - 1 + i, psn[i]));
             }
             // Pad and flags, the P_Key, and that an acknowledgement is requested.
             4 => set([1, 2, 3, 8][usize::from(what >> 4) % 4], value),

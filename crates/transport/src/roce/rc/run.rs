@@ -7,16 +7,12 @@
 use crate::access::Access;
 use crate::host::Host;
 use crate::roce::link::Batch;
-use crate::roce::wire::{BTH_LEN, Operation, Packet, Psn};
+use crate::roce::wire::{
+    ACK_REQ, ACK_REQ_AT, BTH_LEN, CONGESTION_AT, Operation, Packet, Psn, QPN_AT, psn_of,
+};
 
 /// Packets of one run at most.
 const MOST: usize = 64;
-/// Offsets in the BTH: bits that may differ, the queue pair, AckReq, the PSN.
-const VARIANT_AT: usize = 4;
-const QP_AT: usize = 5;
-const ACK_REQ_AT: usize = 8;
-const PSN_AT: usize = 9;
-const ACK_REQ: u8 = 0x80;
 
 /// Packets with equal headers and consecutive PSNs.
 pub(super) struct Run<'a, B> {
@@ -77,19 +73,14 @@ impl<'a, B: AsRef<[u8]>> Run<'a, B> {
     }
 }
 
-/// Whether the headers are equal, except AckReq and PSN.
+/// Whether the headers are equal, except AckReq, PSN and what routers change.
 fn is_alike(a: &[u8], b: &[u8]) -> bool {
     let (Some(a_bth), Some(b_bth)) = (a.first_chunk::<BTH_LEN>(), b.first_chunk::<BTH_LEN>()) else {
         return false;
     };
     a.len() == b.len()
-        && a_bth[..VARIANT_AT] == b_bth[..VARIANT_AT]
-        && a_bth[QP_AT..ACK_REQ_AT] == b_bth[QP_AT..ACK_REQ_AT]
-}
-
-fn psn_of(packet: &[u8]) -> Option<Psn> {
-    let psn = packet.get(PSN_AT..BTH_LEN)?;
-    Some(Psn::new(u32::from_be_bytes([0, psn[0], psn[1], psn[2]])))
+        && a_bth[..CONGESTION_AT] == b_bth[..CONGESTION_AT]
+        && a_bth[QPN_AT..ACK_REQ_AT] == b_bth[QPN_AT..ACK_REQ_AT]
 }
 
 /// Whether a packet may begin a run of packets of `mtu` bytes of payload.

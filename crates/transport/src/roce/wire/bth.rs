@@ -8,6 +8,14 @@ use super::psn::Psn;
 
 /// Bytes of the BTH.
 pub const BTH_LEN: usize = 12;
+/// Offset of FECN, BECN and 6 reserved bits, which routers change.
+pub const CONGESTION_AT: usize = 4;
+/// Offset of the destination queue pair number, 3 bytes.
+pub const QPN_AT: usize = 5;
+/// Offset of AckReq and 7 reserved bits.
+pub const ACK_REQ_AT: usize = 8;
+/// Offset of the PSN, the last 3 bytes.
+pub const PSN_AT: usize = 9;
 /// The P_Key of the default partition, full member.
 pub const DEFAULT_PKEY: u16 = 0xffff;
 /// The queue pair of the general services interface, which carries connection management.
@@ -24,7 +32,8 @@ const VERSION: u8 = 0;
 const FECN: u8 = 0x80;
 const BECN: u8 = 0x40;
 const CONGESTION_RESERVED: u8 = 0x3f;
-const ACK_REQ: u8 = 0x80;
+/// AckReq, in the byte at [`ACK_REQ_AT`].
+pub const ACK_REQ: u8 = 0x80;
 const ACK_RESERVED: u8 = 0x7f;
 const FULL_MEMBER: u16 = 0x8000;
 
@@ -55,6 +64,12 @@ pub struct Bth {
     pub reserved_6: u8,
     /// The 7 reserved bits beside AckReq. Sent as 0, ignored; covered by the ICRC.
     pub reserved_7: u8,
+}
+
+/// The PSN of a packet, without parsing the rest; `None` if it is too short.
+#[inline]
+pub fn psn_of(packet: &[u8]) -> Option<Psn> {
+    packet.first_chunk::<BTH_LEN>().map(|bth| Psn::new(be24(bth, PSN_AT)))
 }
 
 impl Bth {
@@ -93,10 +108,11 @@ impl Bth {
             | ((self.pad & PAD_MASK) << PAD_SHIFT)
             | VERSION;
         put16(&mut out, 2, self.pkey);
-        out[4] = flag(FECN, self.fecn) | flag(BECN, self.becn) | (self.reserved_6 & CONGESTION_RESERVED);
-        put24(&mut out, 5, self.dest_qp);
-        out[8] = flag(ACK_REQ, self.ack_req) | (self.reserved_7 & ACK_RESERVED);
-        put24(&mut out, 9, self.psn.get());
+        out[CONGESTION_AT] =
+            flag(FECN, self.fecn) | flag(BECN, self.becn) | (self.reserved_6 & CONGESTION_RESERVED);
+        put24(&mut out, QPN_AT, self.dest_qp);
+        out[ACK_REQ_AT] = flag(ACK_REQ, self.ack_req) | (self.reserved_7 & ACK_RESERVED);
+        put24(&mut out, PSN_AT, self.psn.get());
         out
     }
 
@@ -117,13 +133,13 @@ impl Bth {
             migrated: bytes[1] & MIGRATED != 0,
             pad: (bytes[1] >> PAD_SHIFT) & PAD_MASK,
             pkey: be16(bytes, 2),
-            fecn: bytes[4] & FECN != 0,
-            becn: bytes[4] & BECN != 0,
-            dest_qp: be24(bytes, 5),
-            ack_req: bytes[8] & ACK_REQ != 0,
-            psn: Psn::new(be24(bytes, 9)),
-            reserved_6: bytes[4] & CONGESTION_RESERVED,
-            reserved_7: bytes[8] & ACK_RESERVED,
+            fecn: bytes[CONGESTION_AT] & FECN != 0,
+            becn: bytes[CONGESTION_AT] & BECN != 0,
+            dest_qp: be24(bytes, QPN_AT),
+            ack_req: bytes[ACK_REQ_AT] & ACK_REQ != 0,
+            psn: Psn::new(be24(bytes, PSN_AT)),
+            reserved_6: bytes[CONGESTION_AT] & CONGESTION_RESERVED,
+            reserved_7: bytes[ACK_REQ_AT] & ACK_RESERVED,
         })
     }
 }

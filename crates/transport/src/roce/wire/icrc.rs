@@ -14,7 +14,7 @@ use std::net::IpAddr;
 
 use crc32fast::Hasher;
 
-use super::bth::BTH_LEN;
+use super::bth::{BTH_LEN, CONGESTION_AT};
 use super::bytes::put16;
 use super::{Extension, Opcode, Operation, Packet};
 
@@ -29,8 +29,6 @@ const MAX_PSEUDO_LEN: usize = IPV6_LEN + UDP_LEN;
 const ID_AT: usize = 4;
 const DONT_FRAGMENT: u16 = 0x4000;
 const PROTOCOL_UDP: u8 = 17;
-/// Offset in the BTH of FECN, BECN and 6 reserved bits, which the ICRC does not cover.
-const MASKED_AT: usize = 4;
 /// What replaces a field that is not covered.
 const MASK: u8 = 0xff;
 /// The CRC of 8 bytes 0xff, which stand for the local route header of InfiniBand.
@@ -153,7 +151,7 @@ fn sum(flow: &Flow, id: u16, len: usize, parts: &[&[u8]], more: &[u8]) -> u32 {
     let bth_at = pseudo_header(flow, id, len, &mut front);
     let front = &mut front[..bth_at + bth.len()];
     front[bth_at..].copy_from_slice(bth);
-    if let Some(masked) = front.get_mut(bth_at + MASKED_AT) {
+    if let Some(masked) = front.get_mut(bth_at + CONGESTION_AT) {
         *masked = MASK;
     }
     let mut hasher = Hasher::new_with_initial(AFTER_LRH);

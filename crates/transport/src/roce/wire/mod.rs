@@ -33,7 +33,10 @@ pub(super) mod tests;
 
 use crate::bytes;
 
-pub use bth::{BTH_LEN, Bth, DEFAULT_PKEY, GSI_QP, MULTICAST_QP, is_same_partition};
+pub use bth::{
+    ACK_REQ, ACK_REQ_AT, BTH_LEN, Bth, CONGESTION_AT, DEFAULT_PKEY, GSI_QP, MULTICAST_QP, PSN_AT, QPN_AT,
+    is_same_partition, psn_of,
+};
 pub use error::Malformed;
 pub use extension::{Aeth, AtomicEth, Deth, Extension, Feth, Reth, Selectivity};
 pub use gid::gid;
