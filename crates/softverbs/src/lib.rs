@@ -43,6 +43,10 @@ mod cancel;
 mod channel;
 mod clock;
 mod cm;
+#[cfg(test)]
+#[path = "../tests/common/cm_peer.rs"]
+#[allow(dead_code, reason = "the integration tests use the rest")]
+mod cm_peer;
 pub mod config;
 mod cq;
 mod evidence;

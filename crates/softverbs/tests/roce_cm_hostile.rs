@@ -12,11 +12,11 @@ use rdma_sys::rdma_cm_event_type::*;
 use softverbs::rdma as cm;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use transport::roce::wire::DEFAULT_PKEY;
 use transport::roce::wire::cm::{
     Answered, GSI_QKEY, Mad, Message, Mra, PortSpace, Reason, Rep, Req, ServiceId, SidrRep, SidrReq,
     SidrStatus,
 };
-use transport::roce::wire::{Bth, DEFAULT_PKEY, Deth, Extension, GSI_QP, Opcode, Operation, Psn};
 
 /// An address that is neither that of the peer nor that of the process.
 const OTHER: [u8; 4] = [127, 0, 0, 8];
@@ -249,24 +249,22 @@ fn nonsense_is_dropped_and_counted() {
     log::set_max_level(log::LevelFilter::Debug);
     let (listening, events, port) = listener();
     let peer = Peer::new();
-    let bth = Bth::new(Opcode::Ud(Operation::SendOnly), GSI_QP, Psn::new(0));
-    let deth = |qkey| Extension::Deth(Deth { qkey, source_qp: GSI_QP });
     let good = Mad { transaction: 7, message: Message::Req(request(port, 0x99)) }.encode();
     // Truncated, longer than a MAD, of another class, method or attribute, with another Q_Key.
     for len in [0, 24, 100, 252] {
-        peer.send_packet(&bth, &deth(GSI_QKEY), &good[..len]);
+        peer.send_to_gsi(GSI_QKEY, &good[..len]);
     }
-    peer.send_packet(&bth, &deth(GSI_QKEY), &[&good[..], &[0; 8]].concat());
+    peer.send_to_gsi(GSI_QKEY, &[&good[..], &[0; 8]].concat());
     for at in [0, 1, 2, 3, 16, 17] {
         let mut bad = good;
         bad[at] ^= 0x5a;
-        peer.send_packet(&bth, &deth(GSI_QKEY), &bad);
+        peer.send_to_gsi(GSI_QKEY, &bad);
     }
-    peer.send_packet(&bth, &deth(GSI_QKEY ^ 1), &good);
+    peer.send_to_gsi(GSI_QKEY ^ 1, &good);
     let mut random = fastrand::Rng::with_seed(3);
     for _ in 0..20 {
         let noise = std::array::from_fn::<u8, 256, _>(|_| random.u8(..));
-        peer.send_packet(&bth, &deth(GSI_QKEY), &noise);
+        peer.send_to_gsi(GSI_QKEY, &noise);
     }
     peer.send(Message::Req(Req { local_qpn: 0x10_0000, ..request(port, 0x98) }));
     let (id, _) = take_request(events);

@@ -4,6 +4,7 @@
 
 mod common;
 
+use common::cm_peer::{flow_of, packet};
 use common::restart::child;
 use libc::c_int;
 use rdma_sys::*;
@@ -14,8 +15,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use transport::roce::wire::{
-    Addresses, Aeth, Bth, DEFAULT_PKEY, Extension, Flow, Opcode, Operation, Packet, Psn, Reth, Syndrome,
-    UDP_PORT, icrc,
+    Aeth, Bth, DEFAULT_PKEY, Extension, Opcode, Operation, Psn, Reth, Syndrome, UDP_PORT,
 };
 
 const STATE: u32 = 1;
@@ -134,18 +134,6 @@ fn attributes(state: u32, peer: u32, index: u8) -> ibv_qp_attr {
     attr
 }
 
-/// A packet from a socket, with its ICRC.
-fn packet(socket: &UdpSocket, bth: Bth, extension: &Extension, payload: &[u8]) -> Vec<u8> {
-    let from = socket.local_addr().unwrap();
-    let std::net::IpAddr::V4(source) = from.ip() else { panic!("{from}") };
-    let addresses = Addresses::V4 { source: source.octets(), destination: [127, 0, 0, 1] };
-    let flow = Flow { addresses, source_port: from.port(), destination_port: UDP_PORT };
-    let mut bytes = [&Packet::encode_headers(&bth, extension)[..], payload].concat();
-    let sum = icrc::icrc(&flow, 0, &[&bytes]);
-    bytes.extend_from_slice(&sum);
-    bytes
-}
-
 /// Sends one of the packets that must change nothing.
 fn attack(socket: &UdpSocket, num: u32, key: u32, addr: u64, random: &mut fastrand::Rng) {
     let ahead = Psn::new(PSN + 0x10_0000 + random.u32(..0x1000));
@@ -154,35 +142,35 @@ fn attack(socket: &UdpSocket, num: u32, key: u32, addr: u64, random: &mut fastra
         Extension::Aeth(Aeth { syndrome: Syndrome::ACK, msn: 1 }),
     );
     let bth = |operation, psn| Bth::new(Opcode::Rc(operation), num, psn);
-    let kind = random.u8(..10);
+    let (flow, kind) = (flow_of(socket), random.u8(..10));
     let write = bth(Operation::WriteOnly, Psn::new(PSN + random.u32(..64)));
     let bytes = match kind {
         // Far ahead, and behind: a duplicate of nothing.
-        0 => packet(socket, bth(Operation::WriteOnly, ahead), &reth, &[0; 8]),
+        0 => packet(&flow, &bth(Operation::WriteOnly, ahead), &reth, &[0; 8]),
         1 => {
-            packet(socket, bth(Operation::WriteOnly, Psn::new(PSN - 1 - random.u32(..1000))), &reth, &[0; 8])
+            packet(&flow, &bth(Operation::WriteOnly, Psn::new(PSN - 1 - random.u32(..1000))), &reth, &[0; 8])
         }
         // An acknowledgement of what was not sent.
-        2 => packet(socket, bth(Operation::Acknowledge, ahead), &ack, &[]),
+        2 => packet(&flow, &bth(Operation::Acknowledge, ahead), &ack, &[]),
         // Those of another partition and of another service.
-        3 => packet(socket, Bth { pkey: DEFAULT_PKEY & 0x7f00, ..write }, &reth, &[0; 8]),
+        3 => packet(&flow, &Bth { pkey: DEFAULT_PKEY & 0x7f00, ..write }, &reth, &[0; 8]),
         4 => {
-            let mut bytes = packet(socket, write, &reth, &[0; 8]);
+            let mut bytes = packet(&flow, &write, &reth, &[0; 8]);
             bytes[0] |= 0x20;
             bytes
         }
         // Damaged.
         5 => {
-            let mut bytes = packet(socket, write, &reth, &[0; 8]);
+            let mut bytes = packet(&flow, &write, &reth, &[0; 8]);
             let at = random.usize(8..bytes.len());
             bytes[at] ^= 1 << random.u8(..8);
             bytes
         }
         // Truncated, and longer than any packet.
-        6 => packet(socket, write, &reth, &[0; 8])[..random.usize(..40)].to_vec(),
-        7 => packet(socket, write, &reth, &vec![0; random.usize(5_000..60_000)]),
+        6 => packet(&flow, &write, &reth, &[0; 8])[..random.usize(..40)].to_vec(),
+        7 => packet(&flow, &write, &reth, &vec![0; random.usize(5_000..60_000)]),
         // For any other queue pair of any slot, and noise.
-        8 => packet(socket, Bth { dest_qp: num ^ random.u32(1..1 << 24), ..write }, &reth, &[0; 8]),
+        8 => packet(&flow, &Bth { dest_qp: num ^ random.u32(1..1 << 24), ..write }, &reth, &[0; 8]),
         _ => (0..random.usize(..100)).map(|_| random.u8(..)).collect(),
     };
     let _ = socket.send_to(&bytes, ("127.0.0.1", UDP_PORT));
@@ -253,7 +241,7 @@ fn queue_pairs_are_modified_and_destroyed_while_packets_arrive() {
                     };
                     let payload: &[u8] = if operation == Operation::ReadRequest { &[] } else { &[0; 8] };
                     let bth = Bth::new(Opcode::Rc(operation), num, Psn::new(PSN + random.u32(..2)));
-                    let bytes = packet(&socket, bth, &extension, payload);
+                    let bytes = packet(&flow_of(&socket), &bth, &extension, payload);
                     let _ = socket.send_to(&bytes, ("127.0.0.1", UDP_PORT));
                 }
             }

@@ -34,11 +34,6 @@ impl Peer {
         Self(socket)
     }
 
-    fn flow(source: [u8; 4], destination: [u8; 4], source_port: u16) -> Flow {
-        let addresses = Addresses::V4 { source, destination };
-        Flow { addresses, source_port, destination_port: UDP_PORT }
-    }
-
     /// Sends a message to queue pair 1.
     pub(crate) fn send(&self, message: Message) {
         send_from(&self.0, message);
@@ -57,6 +52,12 @@ impl Peer {
     /// Sends a message from another port of an address.
     pub(crate) fn send_as(address: [u8; 4], message: Message) {
         send_from(&UdpSocket::bind(SocketAddrV4::new(address.into(), 0)).unwrap(), message);
+    }
+
+    /// Sends a packet to queue pair 1 with this payload, which may be no message.
+    pub(crate) fn send_to_gsi(&self, qkey: u32, payload: &[u8]) {
+        let (bth, extension) = gsi_headers(qkey);
+        self.send_packet(&bth, &extension, payload);
     }
 
     pub(crate) fn send_packet(&self, bth: &Bth, extension: &Extension, payload: &[u8]) {
@@ -101,11 +102,7 @@ impl Peer {
         let (len, from) = self.0.recv_from(&mut packet).expect("a packet");
         assert_eq!(from, SocketAddr::V4(SocketAddrV4::new(HERE.into(), UDP_PORT)));
         let packet = &packet[..len];
-        assert_eq!(
-            icrc::check(&Self::flow(HERE, PEER, UDP_PORT), packet),
-            Ok(Some(0)),
-            "its identification is 0"
-        );
+        assert_eq!(icrc::check(&flow(HERE, PEER, UDP_PORT), packet), Ok(Some(0)), "its identification is 0");
         packet[..len - ICRC_LEN].to_vec()
     }
 }
@@ -116,19 +113,44 @@ pub(crate) fn send_from(socket: &UdpSocket, message: Message) {
 }
 
 fn send_mad_from(socket: &UdpSocket, mad: &Mad) {
-    let bth = Bth::new(Opcode::Ud(Operation::SendOnly), GSI_QP, Psn::new(0));
-    let deth = Extension::Deth(Deth { qkey: GSI_QKEY, source_qp: GSI_QP });
-    send_packet_from(socket, &bth, &deth, &mad.encode());
+    let (bth, extension) = gsi_headers(GSI_QKEY);
+    send_packet_from(socket, &bth, &extension, &mad.encode());
 }
 
-/// The kernel chooses the IPv4 identification, which the receiver finds.
 fn send_packet_from(socket: &UdpSocket, bth: &Bth, extension: &Extension, payload: &[u8]) {
-    let mut packet = Packet::encode_headers(bth, extension).to_vec();
-    packet.extend(payload);
-    let SocketAddr::V4(from) = socket.local_addr().unwrap() else { panic!("IPv6") };
-    let flow = Peer::flow(from.ip().octets(), HERE, from.port());
-    packet.extend(icrc::icrc(&flow, 0, &[&packet]));
+    let packet = packet(&flow_of(socket), bth, extension, payload);
     socket.send_to(&packet, SocketAddrV4::new(HERE.into(), UDP_PORT)).unwrap();
+}
+
+/// The flow of packets from this source to UDP port 4791.
+pub(crate) fn flow(source: [u8; 4], destination: [u8; 4], source_port: u16) -> Flow {
+    let addresses = Addresses::V4 { source, destination };
+    Flow { addresses, source_port, destination_port: UDP_PORT }
+}
+
+/// The flow of packets from a socket to the processes that are tested.
+pub(crate) fn flow_of(socket: &UdpSocket) -> Flow {
+    let SocketAddr::V4(from) = socket.local_addr().unwrap() else { panic!("IPv6") };
+    flow(from.ip().octets(), HERE, from.port())
+}
+
+/// A packet with its ICRC. The kernel chooses the IPv4 identification, which the receiver finds.
+pub(crate) fn packet(flow: &Flow, bth: &Bth, extension: &Extension, payload: &[u8]) -> Vec<u8> {
+    let mut packet = [&Packet::encode_headers(bth, extension)[..], payload].concat();
+    let sum = icrc::icrc(flow, 0, &[&packet]);
+    packet.extend(sum);
+    packet
+}
+
+/// The packet of a message to queue pair 1.
+pub(crate) fn cm_packet(flow: &Flow, mad: &Mad) -> Vec<u8> {
+    let (bth, extension) = gsi_headers(GSI_QKEY);
+    packet(flow, &bth, &extension, &mad.encode())
+}
+
+fn gsi_headers(qkey: u32) -> (Bth, Extension) {
+    let bth = Bth::new(Opcode::Ud(Operation::SendOnly), GSI_QP, Psn::new(0));
+    (bth, Extension::Deth(Deth { qkey, source_qp: GSI_QP }))
 }
 
 /// A REJ of the peer. One for a timeout is identified by the GUID.

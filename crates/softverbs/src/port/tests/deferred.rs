@@ -6,29 +6,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::cm_peer::{HERE, PEER, request};
 use super::{in_namespace, wait_until};
+use crate::cm_peer::{HERE, PEER, cm_packet, flow, request};
 use crate::port::Port;
 use crate::port::datagram::{Datagram, Via};
 use crate::port::forward::Requester;
 use crate::port::management::{self, Full, Message};
 use transport::policy::backoff::Backoff;
 use transport::policy::{Cost, Policy};
-use transport::roce::wire::cm::{GSI_QKEY, Mad, Message as CmMessage};
-use transport::roce::wire::{
-    Addresses, Bth, Deth, Extension, Flow, GSI_QP, Opcode, Operation, Packet, Psn, UDP_PORT, icrc,
-};
+use transport::roce::wire::UDP_PORT;
+use transport::roce::wire::cm::{Mad, Message as CmMessage};
 
-/// The REQ of a peer for a service without a listener.
-fn message() -> Message {
-    let mad = Mad { transaction: 1, message: CmMessage::Req(request(7471, 0x99)) };
-    let bth = Bth::new(Opcode::Ud(Operation::SendOnly), GSI_QP, Psn::new(0));
-    let deth = Extension::Deth(Deth { qkey: GSI_QKEY, source_qp: GSI_QP });
-    let mut bytes = [&Packet::encode_headers(&bth, &deth)[..], &mad.encode()].concat();
-    let addresses = Addresses::V4 { source: PEER, destination: HERE };
-    let flow = Flow { addresses, source_port: UDP_PORT, destination_port: UDP_PORT };
-    let sum = icrc::icrc(&flow, 0, &[&bytes]);
-    bytes.extend(sum);
+/// A message of a peer, as it arrives.
+pub(super) fn arrived(message: CmMessage) -> Message {
+    let mad = Mad { transaction: 1, message };
+    let bytes = cm_packet(&flow(PEER, HERE, UDP_PORT), &mad);
     let (source, destination) = (IpAddr::from(PEER), IpAddr::from(HERE));
     let datagram = Datagram { source, source_port: UDP_PORT, destination, bytes: &bytes, via: Via::Network };
     Message::copy(&datagram).unwrap()
@@ -59,7 +51,8 @@ fn received(times: u32, held_at: u32) -> u32 {
     let agent = Arc::new(Agent { port: port.clone(), held_at, calls: AtomicU32::new(0) });
     let weak: Weak<dyn management::Agent> = Arc::downgrade(&(agent.clone() as Arc<dyn management::Agent>));
     port.set_agent(weak);
-    let message = message();
+    // A service without a listener.
+    let message = arrived(CmMessage::Req(request(7471, 0x99)));
     for _ in 0..times {
         port.manage(&message);
         assert_eq!(port.deferred_and_sent().0, 1);

@@ -5,9 +5,6 @@
 //! processes with one queue pair number each, which carry out commands. World and members are this test
 //! binary with another test, which is ignored otherwise.
 
-#[path = "../../../tests/common/cm_peer.rs"]
-#[allow(dead_code, reason = "each test program uses a part")]
-mod cm_peer;
 mod deferred;
 mod endpoint;
 mod group;

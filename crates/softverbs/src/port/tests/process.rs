@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::{WORLD, sender_to};
+use crate::cm_peer::{HERE, cm_packet, disconnecting, flow};
 use crate::port::drops::Reason;
 use crate::port::order::Query;
 use crate::port::socket::Family;
@@ -22,11 +23,8 @@ use crate::progress::By;
 use crate::sys::Errno;
 use crate::{fork, lock};
 use transport::roce::cm::Bound;
-use transport::roce::wire::cm::{Dreq, GSI_QKEY, Mad, Message, PortSpace, ServiceId};
-use transport::roce::wire::{
-    Addresses, Bth, Deth, Extension, Flow, GSI_QP, Opcode, Operation, Packet as PacketOnWire, Psn, UDP_PORT,
-    icrc,
-};
+use transport::roce::wire::cm::{Mad, PortSpace, ServiceId};
+use transport::roce::wire::{UDP_PORT, icrc};
 
 /// The endpoint of a member.
 #[derive(Default)]
@@ -88,20 +86,8 @@ impl Agent for Messages {
 
 /// A DREQ for the process of a queue pair, between loopback addresses.
 fn disconnection(num: u32) -> Vec<u8> {
-    let dreq = Dreq {
-        local_comm_id: 1,
-        remote_comm_id: num << 8,
-        remote_qpn: num,
-        private_data: [0; Dreq::PRIVATE_DATA_LEN],
-    };
-    let bth = Bth::new(Opcode::Ud(Operation::SendOnly), GSI_QP, Psn::new(0));
-    let deth = Extension::Deth(Deth { qkey: GSI_QKEY, source_qp: GSI_QP });
-    let mut packet = PacketOnWire::encode_headers(&bth, &deth).to_vec();
-    packet.extend(Mad { transaction: 1, message: Message::Dreq(dreq) }.encode());
-    let addresses = Addresses::V4 { source: [127, 0, 0, 1], destination: [127, 0, 0, 1] };
-    let flow = Flow { addresses, source_port: UDP_PORT, destination_port: UDP_PORT };
-    packet.extend(icrc::icrc(&flow, 0, &[&packet]));
-    packet
+    let message = disconnecting(1, num << 8, num);
+    cm_packet(&flow(HERE, HERE, UDP_PORT), &Mad { transaction: 1, message })
 }
 
 fn loopback() -> Option<IpAddr> {
@@ -283,12 +269,9 @@ fn stranger() {
             "forge" => {
                 let num = numbers[0];
                 let mut datagram = packet(num, 77, u32::MAX, 64);
-                let [source, destination] = [Ipv4Addr::LOCALHOST; 2];
-                let addresses = Addresses::V4 { source: source.octets(), destination: destination.octets() };
-                let flow = Flow { addresses, source_port: 50_000, destination_port: UDP_PORT };
-                let sum = icrc::icrc(&flow, 0, &[&datagram]);
+                let sum = icrc::icrc(&flow(HERE, HERE, 50_000), 0, &[&datagram]);
                 datagram.extend(sum);
-                let (source, destination) = (source.into(), destination.into());
+                let [source, destination] = [Ipv4Addr::LOCALHOST.into(); 2];
                 let message = forward::Message::Packet {
                     source,
                     source_port: 50_000,

@@ -4,9 +4,9 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::cm_peer::{Peer, request};
 use super::in_namespace;
 use super::member::{Member, exchange, start};
+use crate::cm_peer::{Peer, request};
 use crate::port::socket::Family;
 use transport::roce::wire::cm::Message;
 
