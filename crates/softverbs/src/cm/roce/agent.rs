@@ -5,14 +5,16 @@
 //! events into queues. They are carried out without that lock, and each queue in order. All messages of a
 //! call are sent when it returns, since the program may exit then. Events are reported by one thread at a
 //! time, whichever comes first: an event may change a queue pair, and queues events of identifiers. The
-//! messages that precede an event are sent before it.
+//! messages that precede an event are sent before it. A call sends no messages that were queued later than
+//! its own, and reports a bounded number of events; the engine does the rest.
 //!
 //! Locks: `state` is under those of an identifier and of a connection, and above those of the engine's timers
 //! only. `sending` is directly above `state`. `reporting` is never waited for: its holder checks the queue
-//! again after it has released the lock.
+//! again after it has released the lock, and wakes the engine for what is left.
 
 mod datagrams;
 mod exit;
+mod outbox;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -20,6 +22,7 @@ mod watch;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -36,6 +39,7 @@ use transport::roce::wire::cm::{Mad, Reason};
 use transport::units::Micros;
 
 pub(in crate::cm) use exit::at_exit;
+use outbox::Outbox;
 use request::Unfetched;
 use watch::Watch;
 
@@ -54,12 +58,16 @@ use crate::progress::timers::Timer;
 use crate::qp::{ConnObserver, Qp};
 use crate::sys::Errno;
 
+/// Events that a call reports at most: each takes some microseconds, and may end a queue pair.
+const MAX_EVENTS: usize = 32;
+
 pub(super) struct State {
     pub manager: Manager,
     pub ids: HashMap<CommId, Weak<Id>>,
     pub listeners: HashMap<ListenerId, Weak<Id>>,
-    messages: VecDeque<(Route, Mad)>,
-    events: VecDeque<(CommId, cm::Event)>,
+    messages: Outbox,
+    /// Each with the end of the messages that precede it.
+    events: VecDeque<(u64, CommId, cm::Event)>,
     /// When the timer expires, and that timer.
     timer: Option<(Micros, Timer)>,
     watch: Watch,
@@ -77,6 +85,8 @@ pub(super) struct Agent {
     reporting: Mutex<()>,
     /// What drivers of connections have observed, until the engine passes it on.
     observed: Mutex<Vec<(CommId, Observed)>>,
+    /// The engine will call [`Source::ready`].
+    kicked: AtomicBool,
 }
 
 static AGENT: PerProcess<Arc<Agent>> = PerProcess::new();
@@ -107,7 +117,7 @@ impl Agent {
             manager: Manager::new(settings, random),
             ids: HashMap::new(),
             listeners: HashMap::new(),
-            messages: VecDeque::new(),
+            messages: Outbox::default(),
             events: VecDeque::new(),
             timer: None,
             watch: Watch::default(),
@@ -120,6 +130,7 @@ impl Agent {
             sending: Mutex::default(),
             reporting: Mutex::default(),
             observed: Mutex::default(),
+            kicked: AtomicBool::new(false),
         });
         let weak: Weak<Self> = Arc::downgrade(&agent);
         agent.port.set_agent(weak);
@@ -139,8 +150,11 @@ impl Agent {
         let result = change(&mut state, now);
         while let Some(output) = state.manager.poll() {
             match output {
-                Output::Send { route, mad } => state.messages.push_back((route, mad)),
-                Output::Event { id, event } => state.events.push_back((id, event)),
+                Output::Send { route, mad } => state.messages.push(route, mad),
+                Output::Event { id, event } => {
+                    let preceding = state.messages.end();
+                    state.events.push_back((preceding, id, event));
+                }
             }
         }
         let deadline = state.manager.deadline();
@@ -160,31 +174,47 @@ impl Agent {
         result
     }
 
-    /// Sends the messages, and reports the events unless another thread does.
+    /// Sends the messages that are queued, and reports events unless another thread does.
     pub(super) fn deliver(&self) {
         self.send();
-        while let Ok(reporting) = self.reporting.try_lock() {
-            loop {
-                let next = lock(&self.state).events.pop_front();
-                // Those that precede the event.
-                self.send();
-                let Some((id, event)) = next else { break };
-                self.report(id, event);
-            }
-            drop(reporting);
-            if lock(&self.state).events.is_empty() {
-                return;
-            }
+        let Ok(reporting) = self.reporting.try_lock() else { return };
+        for _ in 0..MAX_EVENTS {
+            let next = lock(&self.state).events.pop_front();
+            let Some((preceding, id, event)) = next else { break };
+            self.send_until(preceding);
+            self.report(id, event);
+        }
+        drop(reporting);
+        // What the events have led to.
+        self.send();
+        let is_done = lock(&self.state).events.is_empty();
+        if !is_done {
+            self.kick();
         }
     }
 
-    /// Sends the messages that are queued. None is queued any more, nor being sent, when this returns.
+    /// Sends the messages that are queued when it is called. None of them is queued any more, nor being sent,
+    /// when it returns. Whoever queues further ones sends them, or wakes the engine.
     fn send(&self) {
+        let end = lock(&self.state).messages.end();
+        self.send_until(end);
+    }
+
+    fn send_until(&self, end: u64) {
         let _sending = lock(&self.sending);
         loop {
-            let next = lock(&self.state).messages.pop_front();
+            let next = lock(&self.state).messages.pop_before(end);
             let Some((route, mad)) = next else { return };
             self.port.send_message(&mad, route.local, route.remote);
+        }
+    }
+
+    /// Has the engine carry out what is queued.
+    fn kick(&self) {
+        if !self.kicked.swap(true, Ordering::AcqRel) {
+            if let Some(this) = self.this.upgrade() {
+                self.engine.kick(this);
+            }
         }
     }
 
@@ -353,9 +383,7 @@ impl port::Agent for Agent {
             has_room.then(|| state.manager.receive(mad, route, now))
         });
         // The thread that receives may hold locks under which no queue pair may be changed.
-        if let Some(this) = self.this.upgrade() {
-            self.engine.kick(this);
-        }
+        self.kick();
         received.map(|received| received != Received::NoListener).ok_or(Full)
     }
 }
@@ -363,6 +391,7 @@ impl port::Agent for Agent {
 impl Source for Agent {
     /// Messages were received, or something was observed of queue pairs.
     fn ready(self: Arc<Self>, _events: u32) {
+        self.kicked.swap(false, Ordering::AcqRel);
         let observed = std::mem::take(&mut *lock(&self.observed));
         self.call(|state, now| {
             for (exchange, observed) in observed {
@@ -404,7 +433,7 @@ impl Observer {
     fn pass_on(&self, observed: Observed) {
         if let Some(agent) = self.agent.upgrade() {
             lock(&agent.observed).push((self.exchange, observed));
-            agent.engine.kick(agent.clone());
+            agent.kick();
         }
     }
 }

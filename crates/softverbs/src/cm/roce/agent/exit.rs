@@ -34,7 +34,7 @@ impl Agent {
     fn end(&self, deadline: Instant) {
         let Some(mut state) = lock_until(&self.state, deadline) else { return };
         state.manager.destroy_all(clock::now());
-        let mut messages = std::mem::take(&mut state.messages);
+        let mut messages = state.messages.take();
         messages.extend(std::iter::from_fn(|| state.manager.poll()).filter_map(|output| match output {
             Output::Send { route, mad } => Some((route, mad)),
             Output::Event { .. } => None,

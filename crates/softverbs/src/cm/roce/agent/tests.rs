@@ -6,9 +6,10 @@ use std::net::Ipv4Addr;
 use std::time::Instant;
 
 use super::*;
+use crate::cm_peer::request;
 use crate::namespace;
 use crate::port::Agent as _;
-use transport::roce::wire::cm::{Dreq, Message};
+use transport::roce::wire::cm::{Dreq, Message, PortSpace, ServiceId};
 
 /// Set in the process in a new network namespace, where no other test uses UDP port 4791.
 const ALONE: &str = "SOFTVERBS_TEST_ALONE";
@@ -16,6 +17,16 @@ const ALONE: &str = "SOFTVERBS_TEST_ALONE";
 #[test]
 fn a_flood_does_not_grow_the_queue() {
     alone("a_flood_does_not_grow_the_queue", flood);
+}
+
+#[test]
+fn a_call_returns_while_messages_arrive() {
+    alone("a_call_returns_while_messages_arrive", call_during_a_flood_of_messages);
+}
+
+#[test]
+fn a_call_returns_while_requests_arrive() {
+    alone("a_call_returns_while_requests_arrive", call_during_a_flood_of_requests);
 }
 
 #[test]
@@ -89,6 +100,9 @@ fn flood() {
     }
     assert_eq!(agent.received(&mad, HERE, PEER), Err(Full));
     assert_eq!(waiting(), MAX_WAITING_OUTPUTS);
+    // The engine, this thread and the owner.
+    let references = Arc::strong_count(&agent);
+    assert!(references < 10, "the engine is to call it {references} times");
     drop(sending);
     let begin = Instant::now();
     while waiting() > 0 {
@@ -96,4 +110,47 @@ fn flood() {
         assert!(begin.elapsed() < Duration::from_secs(10), "{} wait", waiting());
     }
     assert_eq!(agent.received(&mad, HERE, PEER), Ok(true));
+}
+
+fn call_during_a_flood_of_messages() {
+    let agent = Agent::get().unwrap();
+    let mad = stray(&agent);
+    assert_calls_return(&agent, |_| mad.clone());
+}
+
+/// Each request is an event, and is rejected, as the listener has no identifier.
+fn call_during_a_flood_of_requests() {
+    let agent = Agent::get().unwrap();
+    let bound = cm::Bound::Any;
+    agent.change(|state, _| state.manager.listen(ServiceId::new(PortSpace::Tcp, 7471), bound, 4096));
+    assert_calls_return(&agent, |n| Mad { transaction: 1, message: Message::Req(request(7471, n)) });
+}
+
+/// Calls return while two threads receive messages of a peer as fast as they can. `message`: by number.
+fn assert_calls_return(agent: &Agent, message: impl Fn(u32) -> Mad + Sync) {
+    let (message, stop, returned) = (&message, &AtomicBool::new(false), &AtomicBool::new(false));
+    std::thread::scope(|threads| {
+        for thread in 0..2 {
+            threads.spawn(move || {
+                let mut number = 1 + (thread << 31);
+                while !stop.load(Ordering::Relaxed) {
+                    let _ = agent.received(&message(number), HERE, PEER);
+                    number += 1;
+                }
+            });
+        }
+        threads.spawn(move || {
+            for _ in 0..10 {
+                std::thread::sleep(Duration::from_millis(10));
+                agent.call(|_, _| ());
+            }
+            returned.store(true, Ordering::Relaxed);
+        });
+        let begin = Instant::now();
+        while !returned.load(Ordering::Relaxed) && begin.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(returned.load(Ordering::Relaxed), "calls have not returned for {:?}", begin.elapsed());
+    });
 }
