@@ -85,6 +85,20 @@ impl<T> EventQueue<T> {
         sys::event_raise(&self.counter);
     }
 
+    /// As [`Self::push`], but replaces a queued event that `of` selects: the queue has one of these at most.
+    pub(crate) fn push_latest(&self, event: T, of: impl FnMut(&T) -> bool) {
+        {
+            let mut events = lock(&self.events);
+            // The event that it replaces was counted, or left to a taker.
+            if let Some(position) = events.queue.iter().position(of) {
+                events.queue.remove(position);
+                events.queue.push_back(event);
+                return;
+            }
+        }
+        self.push(event);
+    }
+
     /// Announces that this thread is awake and calls [`Self::try_take`] before it drops the result.
     pub(crate) fn will_take(&self) -> Taker<'_, T> {
         lock(&self.events).takers += 1;
@@ -193,5 +207,17 @@ mod tests {
         sys::event_raise(&queue.counter);
         queue.push(9);
         assert_eq!(queue.take(), Ok(9), "a count without an event is skipped");
+    }
+
+    #[test]
+    fn an_event_replaces_one_that_is_queued() {
+        let queue = EventQueue::new().unwrap();
+        for i in [12, 7, 13, 14, 8] {
+            queue.push_latest(i, |queued| queued / 10 == i / 10);
+        }
+        assert_eq!([queue.take(), queue.take()], [Ok(14), Ok(8)], "the latest ones, in their order");
+        assert!(!sys::is_readable(queue.fd()), "as many counts as events");
+        queue.push_latest(1, |_| true);
+        assert_eq!(queue.take(), Ok(1));
     }
 }

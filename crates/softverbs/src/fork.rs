@@ -13,6 +13,10 @@
 //! The memory that a connection shares with a peer on the same host is not mapped in the child
 //! (MADV_DONTFORK); code that accesses it first compares the [`generation`].
 //!
+//! Events of the device belong to the process that has opened it: a child has none, also of the port, until
+//! it opens the device itself (`ffi/verbs/events.rs`). With an adapter, a child that reads the descriptor of
+//! its parent's context takes the events of its parent, so no program does that.
+//!
 //! vfork(2) and posix_spawn(3) call no handlers; the program that they execute does not inherit the sockets,
 //! which are close-on-exec.
 

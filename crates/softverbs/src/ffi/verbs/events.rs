@@ -5,16 +5,22 @@
 //! There is one event queue per process, with the descriptor `async_fd` of the context. It is created when
 //! the program opens the device or first waits for an event. Before that no one can wait for an event, and
 //! events are dropped. Destroying an object withdraws its events, so an event never refers to a destroyed
-//! object.
+//! object. A child after fork(2) has none until it does one of the two itself; then its events are those of
+//! its own objects, and those of the port since it opened the device.
+//!
+//! The queue is bounded: the program determines how many events of objects there are, and of the port, whose
+//! events others can cause, it has one of each type.
 
 use libc::c_int;
-use once_cell::race::OnceBox;
 use rdma_sys::{ibv_async_event, ibv_context, ibv_event_type, ibv_srq};
 use std::ptr::addr_of_mut;
+use std::sync::Arc;
 
 use super::PORT;
 use crate::cancel::Whole;
 use crate::channel::EventQueue;
+use crate::lock;
+use crate::process::PerProcess;
 use crate::sys::{Errno, set_errno};
 
 /// An event: its type, and the address of the C structure of its object; 0 is the port.
@@ -23,38 +29,52 @@ pub(super) struct Occurrence {
     object: usize,
 }
 
-static QUEUE: OnceBox<EventQueue<Occurrence>> = OnceBox::new();
+type Queue = EventQueue<Occurrence>;
+
+static QUEUE: PerProcess<Arc<Queue>> = PerProcess::new();
+
+/// The event queue of this process, if it exists.
+fn queue() -> Option<Arc<Queue>> {
+    lock(QUEUE.existing()?).clone()
+}
 
 /// Creates the event queue and its descriptor, unless they exist. EMFILE, ENFILE, ENOMEM.
 ///
 /// # Safety
 ///
 /// `context` must be the context of the software device.
-pub(super) unsafe fn open(context: *mut ibv_context) -> Result<&'static EventQueue<Occurrence>, Errno> {
-    let queue = QUEUE.get_or_try_init(|| EventQueue::new().map(Box::new))?;
+pub(super) unsafe fn open(context: *mut ibv_context) -> Result<Arc<Queue>, Errno> {
+    let mut existing = lock(QUEUE.get());
+    let queue = match &*existing {
+        Some(queue) => queue.clone(),
+        None => existing.insert(Arc::new(EventQueue::new()?)).clone(),
+    };
     // SAFETY: the caller guarantees that this is the context of the software device, which is never freed.
-    // Every thread writes the same value, and a program reads the field only after a function that opens the
-    // device for it has returned.
+    // Every thread of the process writes the same value, and a program reads the field only after a function
+    // that opens the device for it has returned.
     unsafe { addr_of_mut!((*context).async_fd).write(queue.fd()) };
     Ok(queue)
 }
 
 /// Queues an event for the C structure at address `object`; drops it if no event queue exists.
 pub(super) fn raise(kind: ibv_event_type::Type, object: usize) {
-    if let Some(queue) = QUEUE.get() {
+    if let Some(queue) = queue() {
         queue.push(Occurrence { kind, object });
     }
 }
 
-/// Queues an event of the port; drops it if no event queue exists.
+/// Queues an event of the port, in place of an unread one of the same type; drops it if no event queue
+/// exists.
 pub(super) fn raise_port(kind: ibv_event_type::Type) {
-    // No object has this address.
-    raise(kind, 0);
+    if let Some(queue) = queue() {
+        // No object has this address.
+        queue.push_latest(Occurrence { kind, object: 0 }, |queued| (queued.kind, queued.object) == (kind, 0));
+    }
 }
 
 /// Discards the events of an object that is being destroyed.
 pub(super) fn withdraw(object: usize) {
-    if let Some(queue) = QUEUE.get() {
+    if let Some(queue) = queue() {
         drop(queue.withdraw(|occurrence| occurrence.object == object));
     }
 }
@@ -76,7 +96,7 @@ pub unsafe fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_asy
     let _whole = Whole::new();
     // SAFETY: ibv_get_async_event(3) requires an open context; callers pass only the context of the software
     // device here.
-    match unsafe { open(context) }.and_then(EventQueue::take) {
+    match unsafe { open(context) }.and_then(|queue| queue.take()) {
         Ok(Occurrence { kind, object }) => {
             // SAFETY: all-zero is a valid ibv_async_event: it holds only integers and nullable pointers.
             let mut found: ibv_async_event = unsafe { std::mem::zeroed() };

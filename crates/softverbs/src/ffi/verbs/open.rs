@@ -2,7 +2,7 @@
 //! Opening and closing the device.
 //!
 //! The context exists once per process and stays valid, so opening adds the descriptor of asynchronous events
-//! and closing does nothing.
+//! and closing does nothing. A child after fork(2) opens the device again to get events.
 
 use libc::c_int;
 use rdma_sys::{ibv_context, ibv_device};
