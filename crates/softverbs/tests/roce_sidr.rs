@@ -570,6 +570,71 @@ fn members_of_a_group_receive_its_datagrams() {
     send_to_members("239.1.2.3", "127.0.0.1");
 }
 
+/// Runs a command of a shell in the network namespace of the test.
+fn run(command: &str) {
+    let status = Command::new("sh").args(["-c", command]).status().unwrap();
+    assert!(status.success(), "{command}: {status}");
+}
+
+/// The kernel has no route to IPv6 groups over `lo`, unless root adds one.
+#[test]
+fn an_ipv6_group_without_a_route_is_not_joined() {
+    if !child_alone("an_ipv6_group_without_a_route_is_not_joined") {
+        return;
+    }
+    let errno = || std::io::Error::last_os_error().raw_os_error().unwrap();
+    let events = channel();
+    let (id, mut local, mut group) = (new_id(events), address("::1", 0), address("ff05::77", 0));
+    // SAFETY: the identifier lives, and the addresses outlive the calls.
+    unsafe {
+        assert_eq!(cm::rdma_bind_addr(id, (&raw mut local).cast()), 0);
+        let addr = (&raw mut group).cast();
+        assert_eq!((cm::rdma_join_multicast(id, addr, null_mut()), errno()), (-1, libc::ENETUNREACH));
+        assert_eq!((cm::rdma_leave_multicast(id, addr), errno()), (-1, libc::EADDRNOTAVAIL));
+        let joined = std::fs::read_to_string("/proc/net/igmp6").unwrap();
+        assert!(!joined.contains("ff050000000000000000000000000077"), "{joined}");
+        run("ip -6 route add local ff00::/8 dev lo");
+        assert_eq!(cm::rdma_join_multicast(id, addr, null_mut()), 0);
+    }
+    assert_eq!(next(events).kind, RDMA_CM_EVENT_MULTICAST_JOIN);
+    destroy(id);
+    close(events);
+}
+
+#[test]
+fn members_of_an_ipv6_group_receive_its_datagrams_over_loopback() {
+    if !child_alone("members_of_an_ipv6_group_receive_its_datagrams_over_loopback") {
+        return;
+    }
+    run("ip -6 route add local ff00::/8 dev lo");
+    for group in ["ff01::77", "ff02::77", "ff05::77", "ff0e::77"] {
+        send_to_members(group, "::1");
+    }
+}
+
+/// There are routes to all groups over both interfaces, and the first one would be used.
+#[test]
+fn an_ipv6_group_is_that_of_the_interface_of_the_local_address() {
+    if !child_alone("an_ipv6_group_is_that_of_the_interface_of_the_local_address") {
+        return;
+    }
+    run("ip link add one type veth peer name two && ip link add three type veth peer name four && \
+         ip addr add fd00:1::1/64 dev one nodad && ip addr add fd00:2::1/64 dev three nodad && \
+         for name in one two three four; do ip link set $name up; done");
+    let routes =
+        || Command::new("ip").args(["-6", "route", "show", "table", "local"]).output().unwrap().stdout;
+    while ["one", "three"].iter().any(|name| {
+        let text = String::from_utf8(routes()).unwrap();
+        !text.contains(&format!("multicast ff00::/8 dev {name}"))
+    }) {
+        std::thread::yield_now();
+    }
+    for group in ["ff02::77", "ff05::77", "ff0e::77"] {
+        send_to_members(group, "fd00:1::1");
+        send_to_members(group, "fd00:2::1");
+    }
+}
+
 /// Two members and a sender at an address of the host.
 fn send_to_members(group: &str, host: &str) {
     let mut wanted = address(group, 0);

@@ -34,7 +34,8 @@ impl Path {
     }
 }
 
-/// The path from `local` to `peer`; link-local addresses need the interface `scope`. Sends no packets.
+/// The path from `local` to `peer`; link-local addresses and groups of IPv6 need the interface `scope`. Sends
+/// no packets.
 /// ENETUNREACH and other errors of connect(2): there is no path.
 pub(crate) fn find(local: IpAddr, peer: IpAddr, scope: u32) -> Result<Path, Errno> {
     let socket_addr = |ip, port| match ip {
@@ -45,6 +46,11 @@ pub(crate) fn find(local: IpAddr, peer: IpAddr, scope: u32) -> Result<Path, Errn
     let peer = socket_addr(peer, 4791);
     let socket = sys::udp_socket(addr::family(&peer))?;
     addr::bind(&socket, &socket_addr(local, 0))?;
+    if peer.ip().is_multicast() && peer.is_ipv6() {
+        // connect(2) uses the scope ID of link-local groups only.
+        let interface = i32::try_from(scope).map_err(|_| libc::EINVAL)?;
+        sys::require_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, interface)?;
+    }
     addr::connect(&socket, &peer)?;
     let (level, mtu, hops) = match peer {
         SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU, libc::IP_TTL),

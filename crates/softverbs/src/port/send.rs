@@ -187,7 +187,7 @@ impl Sender {
         Ok(())
     }
 
-    /// The kernel has rejected packets. The queue pair retransmits them as after any other loss.
+    /// The kernel has rejected packets. A connected queue pair retransmits them as after any other loss.
     #[cold]
     fn lose(&self, e: Errno, way: &Way, packets: u64) {
         static LOGGED: AtomicBool = AtomicBool::new(false);
@@ -198,13 +198,16 @@ impl Sender {
         let remedy = match e {
             libc::EMSGSIZE => ": the packet is larger than the MTU of the interface; use a smaller path MTU",
             libc::EPERM => ": a packet filter of this host forbids it; permit UDP port 4791",
+            libc::ENETUNREACH if way.to.to.ip().is_multicast() => {
+                ": there is no route to the group (softverbs(7), rdma_join_multicast)"
+            }
             libc::ENETUNREACH | libc::EHOSTUNREACH => ": there is no route; ip route get shows it",
             libc::EINVAL => ": the local address is no longer assigned to this host",
             _ => "",
         };
         log::warn!(
-            "RoCE: queue pair {:#x} cannot send to {} from {}: {}{remedy}. The packet will be retransmitted; \
-             further failures are not logged",
+            "RoCE: queue pair {:#x} cannot send to {} from {}: {}{remedy}. The packet is lost, as if the \
+             network had dropped it; further failures are not logged",
             self.num,
             way.to.to.ip(),
             way.local,

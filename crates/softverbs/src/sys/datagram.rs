@@ -154,12 +154,11 @@ pub(crate) fn send_datagram(
             control.push(libc::IPPROTO_IP, libc::IP_PKTINFO, info);
         }
         Some(IpAddr::V6(source)) => {
+            // The kernel uses the scope ID of link-local destinations only, not of other groups.
+            let interface = if let SocketAddr::V6(to) = route.to { to.scope_id() } else { 0 };
             let ipi6_addr = libc::in6_addr { s6_addr: source.octets() };
-            control.push(
-                libc::IPPROTO_IPV6,
-                libc::IPV6_PKTINFO,
-                libc::in6_pktinfo { ipi6_addr, ipi6_ifindex: 0 },
-            );
+            let info = libc::in6_pktinfo { ipi6_addr, ipi6_ifindex: interface };
+            control.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
         }
         None => {}
     }

@@ -29,8 +29,9 @@ use transport::roce::wire::{MULTICAST_QP, gid};
 ///
 /// Returns 0, or -1 and errno. EOPNOTSUPP: an iWARP device. EINVAL: an identifier of another port space or
 /// without a local address, or `addr` is NULL or not a multicast address of the same family. ENODEV: no
-/// interface has the local address. ENOBUFS: too many groups (net.ipv4.igmp_max_memberships). Errors of
-/// ibv_create_qp(3) that concern UDP port 4791.
+/// interface has the local address. ENETUNREACH: there is no route to the IPv6 group, as over `lo` unless
+/// root has added one; a message of level warn says so. ENOBUFS: too many groups
+/// (net.ipv4.igmp_max_memberships). Errors of ibv_create_qp(3) that concern UDP port 4791.
 ///
 /// # Safety
 ///
