@@ -64,9 +64,12 @@ pub(crate) const OWNER_READS: u32 = 16;
 /// Connect requests over RoCE for services without a listener that a process defers (`port/management.rs`),
 /// each with its message of 280 bytes. Further ones are dropped, and the peer repeats them.
 pub(crate) const MAX_DEFERRED: usize = 64;
-/// Messages of connection management that a process copies to all others within 20 ms
-/// (`port/management.rs`): each causes as many datagrams as there are processes.
-pub(crate) const CM_COPIES: u32 = 64;
+/// Datagrams by which a process copies messages of connection management to all others within 20 ms
+/// (`port/management.rs`), one for each process: a flood costs a tenth of a processor, however many processes
+/// there are. Further messages are not copied, and their senders repeat them.
+pub(crate) const CM_COPIES: u32 = 512;
+/// There are at most 254 processes.
+const _: () = assert!(CM_COPIES > 254);
 /// Ended connections of a completion queue whose reasons are kept. There is more than one only with a shared
 /// receive queue.
 pub(crate) const ENDINGS: usize = 16;

@@ -59,7 +59,7 @@ pub(super) struct Management {
     lookup: Mutex<Lookup>,
     /// Requests for services without a listener.
     deferred: Mutex<Vec<Deferred>>,
-    /// Messages that were copied to all processes.
+    /// Datagrams with copies for other processes.
     copies: Mutex<Rate<CM_COPIES>>,
 }
 
@@ -70,6 +70,8 @@ struct Deferred {
     due: Option<Instant>,
     /// Whether the listener is looked up once more.
     backoff: Backoff,
+    /// All other processes have got a copy.
+    is_copied: bool,
     message: Message,
 }
 
@@ -217,7 +219,8 @@ impl Port {
     /// Defers a request, for two reasons. Some programs, perftest for example, close a listener and open the
     /// next one on the same port while the peer already connects. And a process may have closed the listener
     /// after it received the request, which the peer repeats: so this process sends a copy to all others, and
-    /// the one that has the exchange answers it. False: it was deferred often enough.
+    /// the one that has the exchange answers it. False: it was deferred often enough, and no process has
+    /// answered. A request of which too many copies would have been sent is dropped instead.
     fn defer(&self, requester: Requester, message: &Message, which: Try) -> Result<bool, Reason> {
         let (wait, tries) = {
             let mut deferred = lock(&self.management.deferred);
@@ -230,39 +233,47 @@ impl Port {
                 (None, Try::First) => {
                     // In every mode, as other processes answer during the waits.
                     let backoff = Backoff::new(Mode::Always);
-                    deferred.push(Deferred { requester, due: None, backoff, message: message.clone() });
+                    let (due, is_copied, message) = (None, false, message.clone());
+                    deferred.push(Deferred { requester, due, backoff, is_copied, message });
                     deferred.len() - 1
                 }
             };
-            let Some(wait) = deferred[at].backoff.wait() else { return Ok(false) };
+            let Some(wait) = deferred[at].backoff.wait() else {
+                return if deferred[at].is_copied { Ok(false) } else { Err(Reason::NotForwarded) };
+            };
             deferred[at].due = Some(Instant::now() + wait);
             (wait, deferred[at].backoff.tries())
         };
         self.schedule(wait);
         // A second time, since a process may have been busy, or a copy lost.
-        if tries == 1 || tries == MOST_TRIES {
-            self.send_to_all(message);
+        if (tries == 1 || tries == MOST_TRIES) && self.send_to_all(message) {
+            let mut deferred = lock(&self.management.deferred);
+            if let Some(request) = deferred.iter_mut().find(|request| request.requester == requester) {
+                request.is_copied = true;
+            }
         }
         Ok(true)
     }
 
     /// Sends a message to all other processes, unless one of them has sent it.
     fn copy_to_all(&self, message: &Message) -> Result<(), Reason> {
-        if message.via != Via::Network {
+        if message.via != Via::Network || self.send_to_all(message) {
             return Ok(());
         }
-        if !lock(&self.management.copies).permits(Instant::now()) {
-            return Err(Reason::NotForwarded);
-        }
-        self.send_to_all(message);
-        Ok(())
+        Err(Reason::NotForwarded)
     }
 
-    fn send_to_all(&self, message: &Message) {
-        let slots = lock(&self.management.lookup).slots(self.owners.user());
-        for slot in slots.into_iter().filter(|slot| *slot != self.slot.number()) {
+    /// Sends a message to all other processes. False: too many copies were sent recently.
+    fn send_to_all(&self, message: &Message) -> bool {
+        let mut slots = lock(&self.management.lookup).slots(self.owners.user());
+        slots.retain(|slot| *slot != self.slot.number());
+        if !lock(&self.management.copies).permits(slots.len(), Instant::now()) {
+            return false;
+        }
+        for slot in slots {
             self.send_to_slot(slot, &message.forwardable());
         }
+        true
     }
 
     /// Another process has the exchange of a request, and has answered it.

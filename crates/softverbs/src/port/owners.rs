@@ -45,14 +45,15 @@ pub(super) struct Rate<const LIMIT: u32> {
 }
 
 impl<const LIMIT: u32> Rate<LIMIT> {
-    /// Counts an operation. False: the limit of the interval is reached.
-    pub(super) fn permits(&mut self, now: Instant) -> bool {
+    /// Counts operations, all of them or none. False: they would exceed the limit of the interval.
+    pub(super) fn permits(&mut self, operations: usize, now: Instant) -> bool {
         if self.interval.is_none_or(|since| now.duration_since(since) >= ABSENT_FOR) {
             *self = Self { interval: Some(now), count: 0 };
         }
-        let is_permitted = self.count < LIMIT;
-        self.count += u32::from(is_permitted);
-        is_permitted
+        let count = u32::try_from(operations).ok().and_then(|operations| self.count.checked_add(operations));
+        let Some(count) = count.filter(|count| *count <= LIMIT) else { return false };
+        self.count = count;
+        true
     }
 }
 
@@ -86,7 +87,7 @@ impl Owners {
         if is_within(known.looked_for[slot], ABSENT_FOR) {
             return false;
         }
-        if !known.reads.permits(now) {
+        if !known.reads.permits(1, now) {
             return false;
         }
         known.looked_for[slot] = Some(now);

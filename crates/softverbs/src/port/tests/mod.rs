@@ -5,6 +5,7 @@
 //! processes with one queue pair number each, which carry out commands. World and members are this test
 //! binary with another test, which is ignored otherwise.
 
+mod copies;
 mod deferred;
 mod endpoint;
 mod group;
@@ -73,6 +74,8 @@ fn world() {
         "stops" => threads::stops(),
         "repeated" => deferred::repeated(),
         "held" => deferred::held(),
+        "rejections" => copies::rejections(),
+        "floods" => copies::floods(),
         "link-local" => link_local::link_local(),
         other => panic!("{other}"),
     }
