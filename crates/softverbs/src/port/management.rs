@@ -155,7 +155,7 @@ impl Port {
         if let Some((requester, service)) = request_of(&mad.message, message.source) {
             return self.pass_request(&mad, requester, service, take()?, message, which);
         }
-        if is_for_request(&mad.message) {
+        if withdraws_request(&mad.message) {
             take()?;
             return self.copy_to_all(message);
         }
@@ -339,9 +339,10 @@ impl Port {
 }
 
 /// Whether it is the REJ of a peer that gives up its REQ, and does not know the communication id of the
-/// receiver. It identifies the REQ.
-fn is_for_request(message: &cm::Message) -> bool {
-    matches!(message, cm::Message::Rej(rej) if rej.remote_comm_id == 0)
+/// receiver. It identifies the REQ. Only the reason tells it apart: with another one, the kernel's rdma_cm
+/// looks for the communication id of the receiver, too, and finds none.
+fn withdraws_request(message: &cm::Message) -> bool {
+    matches!(message, cm::Message::Rej(rej) if rej.remote_comm_id == 0 && rej.reason == cm::Reason::TIMEOUT)
 }
 
 /// Who has sent a REQ or SIDR_REQ, and for which service. `None`: another message.

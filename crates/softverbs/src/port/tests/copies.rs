@@ -67,6 +67,11 @@ pub(super) fn rejections() {
     // Of a peer that gives up its request.
     port.manage(&rejection(1, Reason::TIMEOUT));
     assert_eq!(copies(&others), PROCESSES);
+    // No peer sends another REJ without the communication id of its receiver.
+    for reason in (0..=33).map(Reason).filter(|reason| *reason != Reason::TIMEOUT) {
+        port.manage(&rejection(1, reason));
+    }
+    assert_eq!(copies(&others), 0);
     let (sent, most) = flood(&port, &others, (2..500).map(|id| rejection(id, Reason::TIMEOUT)));
     assert!(sent <= most, "{sent} copies, at most {most} permitted");
 }
