@@ -2,6 +2,7 @@
 //! Rules of connection management, one by one. The simulation (`sim/cm`) tests what follows from them.
 
 mod ending;
+mod hostile;
 mod pending;
 mod requests;
 mod sidr;

@@ -219,7 +219,7 @@ fn req(random: &mut Random) -> Req {
 }
 
 /// A random message, one of nine kinds.
-fn message(random: &mut Random, kind: usize) -> Message {
+pub(in crate::roce) fn message(random: &mut Random, kind: usize) -> Message {
     let (local_comm_id, remote_comm_id) = (random.bits(32) as u32, random.bits(32) as u32);
     let answered = [Answered::Req, Answered::Rep, Answered::Other, Answered::Reserved][random.below(4)];
     let service_id = ServiceId(random.bits(64));

@@ -6,7 +6,7 @@ pub(in crate::roce) mod cm;
 mod examples;
 mod hostile;
 mod icrc;
-mod random;
+pub(in crate::roce) mod random;
 mod rules;
 
 use super::{Addresses, Flow, Packet};

@@ -6,22 +6,22 @@ use super::super::{
 };
 
 /// xorshift64*.
-pub(super) struct Random(pub(super) u64);
+pub(in crate::roce) struct Random(pub(in crate::roce) u64);
 
 impl Random {
-    pub(super) fn next(&mut self) -> u64 {
+    pub(in crate::roce) fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    pub(super) fn below(&mut self, bound: usize) -> usize {
+    pub(in crate::roce) fn below(&mut self, bound: usize) -> usize {
         (self.next() >> 33) as usize % bound
     }
 
     /// A number of this many bits, often one of the largest or smallest.
-    pub(super) fn bits(&mut self, bits: u32) -> u64 {
+    pub(in crate::roce) fn bits(&mut self, bits: u32) -> u64 {
         let mask = u64::MAX >> (64 - bits);
         let value = match self.below(4) {
             0 => self.below(3) as u64,
@@ -35,11 +35,11 @@ impl Random {
         (0..len).map(|_| self.next() as u8).collect()
     }
 
-    pub(super) fn array<const N: usize>(&mut self) -> [u8; N] {
+    pub(in crate::roce) fn array<const N: usize>(&mut self) -> [u8; N] {
         std::array::from_fn(|_| self.next() as u8)
     }
 
-    pub(super) fn flag(&mut self) -> bool {
+    pub(in crate::roce) fn flag(&mut self) -> bool {
         self.next() >> 63 != 0
     }
 
