@@ -208,6 +208,31 @@ fn a_request_that_the_peer_gives_up_cannot_be_accepted() {
     assert_eq!(pair.managers[1].accept(passive, &accept(2), pair.now), Err(libc::EINVAL));
 }
 
+/// Among the processes of a host, the two messages may take different ways. The request is then pending as if
+/// the REJ had been lost: until the program accepts it, at the latest.
+#[test]
+fn a_rejection_that_overtakes_its_request_is_repeated_when_the_request_is_accepted() {
+    for has_exited in [false, true] {
+        let mut pair = Pair::new();
+        let active = pair.managers[0].connect(route(0), &connect(QPN), pair.now).unwrap();
+        let req = pair.only(0);
+        pair.managers[0].destroy(active, pair.now);
+        let rej = pair.only(0);
+        pair.deliver(1, &rej);
+        assert_eq!(pair.outputs(1), (vec![], vec![]), "there is no request yet");
+        pair.deliver(1, &req);
+        let (passive, event) = pair.event(1);
+        assert!(matches!(event, Event::Request(_)));
+        if has_exited {
+            pair.managers[0] = manager(0, 100);
+        }
+        pair.managers[1].fetched(passive);
+        pair.managers[1].accept(passive, &accept(2), pair.now).unwrap();
+        let reason = if has_exited { Reason::INVALID_COMM_ID } else { Reason::TIMEOUT };
+        assert_eq!(pair.run(), [vec![], vec![(passive, rejected(reason, b""))]]);
+    }
+}
+
 /// The reason for which a changed REQ is rejected.
 fn reason(change: impl FnOnce(&mut Req)) -> Reason {
     let mut pair = Pair::new();
