@@ -18,7 +18,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::ptr::null_mut;
-use transport::roce::wire::cm::{Answered, CmaHeader, Mad, Message, Path, Reason, Transport};
+use transport::roce::wire::cm::{Answered, CmaHeader, Mad, Message, Path, Reason, Rep, Transport};
 use transport::roce::wire::{Addresses, Bth, DEFAULT_PKEY, Extension, Opcode, Operation, Packet};
 
 fn padded(data: &[u8], len: usize) -> Vec<u8> {
@@ -276,6 +276,30 @@ fn a_peer_that_accepts_gets_the_messages_of_the_specification() {
     peer.send(disconnected(0x55, req.local_comm_id));
     assert_eq!(next_event(client.events).0, RDMA_CM_EVENT_DISCONNECTED);
     client.destroy();
+}
+
+/// The kernel of a peer may process the RTU and the DREQ of a short connection on two processors at a time, and
+/// report the end of a connection before it was established.
+#[test]
+fn the_rtu_is_sent_before_the_program_learns_of_the_connection() {
+    if !child_alone("the_rtu_is_sent_before_the_program_learns_of_the_connection") {
+        return;
+    }
+    let peer = Peer::new();
+    for round in 1..=200 {
+        let client = connect(c"127.0.0.9", 7471, 4, b"");
+        let Message::Req(req) = peer.receive().message else { panic!("no REQ") };
+        peer.send(Message::Rep(Rep { local_qpn: 0x10_0000 + round, ..reply(round, req.local_comm_id) }));
+        assert_eq!(next_event(client.events).0, RDMA_CM_EVENT_ESTABLISHED);
+        assert!(peer.has_packet(), "no RTU in round {round}");
+        assert!(matches!(peer.receive().message, Message::Rtu(_)));
+        // SAFETY: the identifier lives.
+        assert_eq!(unsafe { cm::rdma_disconnect(client.id) }, 0);
+        assert!(matches!(peer.receive().message, Message::Dreq(_)));
+        peer.send(disconnected(round, req.local_comm_id));
+        assert_eq!(next_event(client.events).0, RDMA_CM_EVENT_DISCONNECTED);
+        client.destroy();
+    }
 }
 
 /// Otherwise the message of a peer that has disconnected completes with a flush error.

@@ -96,6 +96,14 @@ impl Peer {
         Mad::decode(packet.payload).unwrap()
     }
 
+    /// Whether a packet has arrived.
+    pub(crate) fn has_packet(&self) -> bool {
+        self.0.set_nonblocking(true).unwrap();
+        let has_packet = self.0.peek_from(&mut [0]).is_ok();
+        self.0.set_nonblocking(false).unwrap();
+        has_packet
+    }
+
     /// The next packet, without its ICRC.
     pub(crate) fn receive_packet(&self) -> Vec<u8> {
         let mut packet = [0; 512];

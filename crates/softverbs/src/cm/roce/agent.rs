@@ -309,6 +309,8 @@ impl Agent {
             connected.and_then(|()| self.change(|state, _| state.manager.establish(exchange, &[])));
         match established {
             Ok(()) => {
+                // The RTU: the program may disconnect at once.
+                self.send();
                 id.raise(with_param(RDMA_CM_EVENT_ESTABLISHED, response.param, &response.private_data));
             }
             Err(e) => {
