@@ -209,7 +209,12 @@ impl Conn {
                 ran = result?;
                 if answers {
                     self.recv.answers_taken();
+                    let was_broken = self.broken.is_some();
                     flushed = self.send_out(host, &mut to_send)?;
+                    // More may have arrived since the last read, before the link failed.
+                    if self.broken.is_some() && !was_broken {
+                        continue;
+                    }
                 }
                 if ran != Ran::Answers {
                     break;

@@ -31,6 +31,8 @@ pub(super) struct Script {
     /// What the next calls of the link give instead.
     pub send_errors: VecDeque<LinkError>,
     pub receive_error: Option<LinkError>,
+    /// What the peer has sent arrives just before the next send fails.
+    pub arrives_late: Vec<u8>,
     /// How much of each request the host transfers by direct copy.
     pub transfers: VecDeque<usize>,
     /// Whether it predicts that it will.
@@ -46,6 +48,7 @@ impl Script {
             incoming: Pipe::new(usize::MAX),
             send_errors: VecDeque::new(),
             receive_error: None,
+            arrives_late: Vec::new(),
             transfers: VecDeque::new(),
             may_transfer: false,
             acted: 0,
@@ -71,7 +74,15 @@ impl StreamWorld for Host {
     }
 
     fn fault(&mut self, sending: bool) -> Option<LinkError> {
-        if sending { self.link.send_errors.pop_front() } else { self.link.receive_error.take() }
+        if !sending {
+            return self.link.receive_error.take();
+        }
+        let error = self.link.send_errors.pop_front();
+        if error.is_some() {
+            let late = std::mem::take(&mut self.link.arrives_late);
+            self.link.arrives(late);
+        }
+        error
     }
 
     fn sent(&mut self, bytes: &[u8], taken: usize, boundary: bool) {

@@ -5,7 +5,7 @@ use super::host::*;
 use crate::iwarp::conn::opening::BYTES_BEFORE_PROBE;
 use crate::iwarp::conn::{Role, Sizes, Terms};
 use crate::step::reason;
-use crate::wr::Op;
+use crate::wr::{Op, status};
 
 fn opened(role: Role) -> Bench {
     let mut bench = Bench::opened(Terms { role, ..terms() }, Sizes::default());
@@ -68,6 +68,19 @@ fn a_part_of_an_fpdu_does_not_end_the_opening_phase() {
     assert!(bench.conn.deadline().is_some());
     bench.receive(&fpdu[10..]);
     assert_eq!(bench.conn.deadline(), None);
+}
+
+#[test]
+fn a_message_that_arrives_while_the_first_requests_cannot_be_sent_is_delivered() {
+    let mut bench = opened(Role::RESPONDER_ANNOUNCED);
+    bench.host.queues.receives.push_back(receive(1, 100));
+    bench.post(wr(2, Op::Send, 8));
+    bench.host.link.send_errors.push_back(broken(libc::EPIPE));
+    bench.host.link.arrives_late = send(1, b"hello");
+    bench.receive(&empty_write());
+    let calls = bench.calls();
+    assert_eq!(completed(&calls, None), [(1, 0), (2, status::WR_FLUSH_ERR)], "{calls:?}");
+    assert_eq!(calls.last(), Some(&Call::Ended));
 }
 
 #[test]
