@@ -278,8 +278,8 @@ fn a_peer_that_accepts_gets_the_messages_of_the_specification() {
     client.destroy();
 }
 
-/// The kernel of a peer may process the RTU and the DREQ of a short connection on two processors at a time, and
-/// report the end of a connection before it was established.
+/// The kernel of a peer may process the RTU and the DREQ of a short connection on two processors at a time,
+/// and report the end of a connection before it was established.
 #[test]
 fn the_rtu_is_sent_before_the_program_learns_of_the_connection() {
     if !child_alone("the_rtu_is_sent_before_the_program_learns_of_the_connection") {
