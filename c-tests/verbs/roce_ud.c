@@ -137,6 +137,62 @@ sends_i(struct side *side)
 	close_rc(&rc);
 }
 
+/* The traffic class and the hop limit of the address handle of rc.h, and other ones. */
+static const uint8_t classes[] = {0, 0xb8}, limits[] = {64, 7};
+
+/* The next datagram, number i, has those in its header, and so have the attributes of an address handle for its sender. */
+static struct ibv_ah_attr
+expect_header(struct rc *rc, unsigned i)
+{
+	const unsigned char *header = (unsigned char *)rc->memory + IN;
+	struct ibv_wc wc = expect_datagram(rc, IBV_WR_SEND, i, 4);
+	uint8_t class = wc.sl == 2 ? header[21] : (uint8_t)(header[0] << 4 | header[1] >> 4);
+	uint8_t limit = wc.sl == 2 ? header[28] : header[7];
+	struct ibv_ah_attr attr;
+
+	EXPECT(class == classes[i] && limit == limits[i], "traffic class %#x, hop limit %u", class, limit);
+	DONE(ibv_init_ah_from_wc(rc->device, 1, &wc, (void *)(rc->memory + IN), &attr));
+	EXPECT(attr.grh.traffic_class == class && attr.grh.hop_limit == limit, "%#x, %u", attr.grh.traffic_class, attr.grh.hop_limit);
+	return attr;
+}
+
+static void
+header_t(struct side *side)
+{
+	struct rc rc;
+
+	make_rc(&rc, side, UD);
+	post_receive(&rc, 0, 1, IN, RC_HEADER + 4);
+	meet(&rc);
+	send_datagram(&rc, IBV_WR_SEND, 0, 4, 0);
+	expect_header(&rc, 1);
+	meet(&rc);
+	close_rc(&rc);
+}
+
+static void
+header_i(struct side *side)
+{
+	struct ibv_ah_attr attr;
+	struct ibv_ah *before;
+	struct rc rc;
+
+	make_rc(&rc, side, UD);
+	post_receive(&rc, 0, 0, IN, RC_HEADER + 4);
+	meet(&rc);
+	attr = expect_header(&rc, 0);
+	attr.grh.traffic_class = classes[1];
+	attr.grh.hop_limit = limits[1];
+	before = rc.ah;
+	rc.ah = ibv_create_ah(rc.pd, &attr);
+	MADE(rc.ah);
+	send_datagram(&rc, IBV_WR_SEND, 1, 4, 0);
+	DONE(ibv_destroy_ah(rc.ah));
+	rc.ah = before;
+	meet(&rc);
+	close_rc(&rc);
+}
+
 /* Several entries on both sides, by an extended queue pair. */
 static void
 extended_t(struct side *side)
@@ -464,6 +520,7 @@ loopback_i(struct side *side)
 
 const struct test roce_ud[] = {
 	{.name = "roce-ud-sends", .target = sends_t, .initiator = sends_i, .missing = not_soft},
+	{.name = "roce-ud-header", .target = header_t, .initiator = header_i, .missing = not_soft},
 	{.name = "roce-ud-extended", .target = extended_t, .initiator = extended_i, .missing = not_soft},
 	{.name = "roce-ud-dropped", .target = dropped_t, .initiator = dropped_i, .missing = not_soft},
 	{.name = "roce-ud-srq", .target = srq_t, .initiator = srq_i, .missing = not_soft},

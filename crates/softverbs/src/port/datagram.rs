@@ -4,6 +4,7 @@
 
 use std::net::IpAddr;
 
+use crate::sys::IpFields;
 use transport::roce::wire::{Addresses, Flow, UDP_PORT};
 
 /// How a datagram has reached this process.
@@ -22,6 +23,7 @@ pub(super) struct Datagram<'a> {
     pub source: IpAddr,
     pub source_port: u16,
     pub destination: IpAddr,
+    pub ip: IpFields,
     pub bytes: &'a [u8],
     pub via: Via,
 }

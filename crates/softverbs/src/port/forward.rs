@@ -13,21 +13,21 @@ use super::Port;
 use super::drops::Reason;
 use super::slot;
 use super::socket::Family;
-use crate::sys::{self, Route};
+use crate::sys::{self, IpFields, Route};
 use transport::roce::wire::gid;
 
 /// The first bytes of each message; the last one is a version.
-const MAGIC: [u8; 4] = [0x53, 0x56, 0x50, 1];
+const MAGIC: [u8; 4] = [0x53, 0x56, 0x50, 2];
 const PACKET: u8 = 1;
 const ANSWER: u8 = 2;
 const HELD: u8 = 3;
-const HEADER_LEN: usize = 40;
+const HEADER_LEN: usize = 42;
 
 /// A message between slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message<'a> {
     /// A forwarded packet with its ICRC.
-    Packet { source: IpAddr, source_port: u16, destination: IpAddr, datagram: &'a [u8] },
+    Packet { source: IpAddr, source_port: u16, destination: IpAddr, ip: IpFields, datagram: &'a [u8] },
     /// The sender has received the query with this nonce for this position.
     Answer { family: Family, position: u8, nonce: u32 },
     /// The sender has the exchange of a REQ or SIDR_REQ of connection management.
@@ -43,7 +43,7 @@ pub(super) struct Requester {
 }
 
 // Offsets: 0 magic, 4 kind, 5 family (4 or 6), 6 source port (answer: position, 0), 8 source address (answer:
-// nonce), 24 destination address. Held: 8 address, 24 GUID, 32 communication id. IPv4 addresses are
+// nonce), 24 destination address, 40 traffic class, 41 hop limit. Held: 8 address, 24 GUID, 32 communication id. IPv4 addresses are
 // IPv4-mapped.
 
 impl<'a> Message<'a> {
@@ -52,12 +52,13 @@ impl<'a> Message<'a> {
         let mut header = [0; HEADER_LEN];
         header[..4].copy_from_slice(&MAGIC);
         match self {
-            Self::Packet { source, source_port, destination, .. } => {
+            Self::Packet { source, source_port, destination, ip, .. } => {
                 header[4] = PACKET;
                 header[5] = if source.is_ipv4() { 4 } else { 6 };
                 header[6..8].copy_from_slice(&source_port.to_be_bytes());
                 header[8..24].copy_from_slice(&gid(*source));
                 header[24..40].copy_from_slice(&gid(*destination));
+                header[40..].copy_from_slice(&[ip.traffic_class, ip.hop_limit]);
             }
             Self::Answer { family, position, nonce } => {
                 header[4] = ANSWER;
@@ -98,6 +99,7 @@ impl<'a> Message<'a> {
                 source: address(8)?,
                 source_port: u16::from_be_bytes([header[6], header[7]]),
                 destination: address(24)?,
+                ip: IpFields { traffic_class: header[40], hop_limit: header[41] },
                 datagram,
             }),
             ANSWER if datagram.is_empty() => {
@@ -157,7 +159,9 @@ mod tests {
         let datagram = [7; 20];
         for (source, destination) in [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "fe80::2")] {
             let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
-            let message = Message::Packet { source, source_port: 0xc123, destination, datagram: &datagram };
+            let ip = IpFields { traffic_class: 0xb8, hop_limit: 63 };
+            let message =
+                Message::Packet { source, source_port: 0xc123, destination, ip, datagram: &datagram };
             assert_eq!(Message::parse(&encode(&message, &datagram)), Some(message));
         }
         let answer = Message::Answer { family: Family::V6, position: 200, nonce: 0x0102_0304 };

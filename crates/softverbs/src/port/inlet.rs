@@ -72,13 +72,13 @@ impl Port {
     /// A message that a process of this user has passed on.
     fn forwarded(&self, from: SocketAddr, bytes: &[u8]) -> Result<Message, Reason> {
         slot::at(from).filter(|slot| self.owners.is_ours(*slot)).ok_or(Reason::Distrusted)?;
-        let Some(forward::Message::Packet { source, source_port, destination, datagram }) =
+        let Some(forward::Message::Packet { source, source_port, destination, ip, datagram }) =
             forward::Message::parse(bytes)
         else {
             return Err(Reason::Malformed);
         };
         let via = Via::Listener;
-        Message::copy(&Datagram { source, source_port, destination, bytes: datagram, via })
+        Message::copy(&Datagram { source, source_port, destination, ip, bytes: datagram, via })
             .ok_or(Reason::Malformed)
     }
 }

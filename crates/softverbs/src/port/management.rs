@@ -27,7 +27,7 @@ use crate::limits::{CM_COPIES, MAX_DEFERRED};
 use crate::lock;
 use crate::policy::Policy;
 use crate::policy::mode::Mode;
-use crate::sys::{self, Route};
+use crate::sys::{self, IpFields, Route};
 use transport::policy::backoff::{Backoff, MOST_TRIES};
 use transport::roce::cm::refusal;
 use transport::roce::wire::cm::{self, GSI_QKEY, Mad, ServiceId};
@@ -95,13 +95,13 @@ pub(super) struct Message {
 impl Message {
     /// `None`: it has the length of no message.
     pub(super) fn copy(datagram: &Datagram<'_>) -> Option<Self> {
-        let Datagram { source, source_port, destination, bytes, via } = *datagram;
+        let Datagram { source, source_port, destination, bytes, via, .. } = *datagram;
         Some(Self { source, source_port, destination, bytes: bytes.try_into().ok()?, via })
     }
 
     fn datagram(&self) -> Datagram<'_> {
         let Self { source, source_port, destination, via, .. } = *self;
-        Datagram { source, source_port, destination, bytes: &self.bytes, via }
+        Datagram { source, source_port, destination, ip: IpFields::default(), bytes: &self.bytes, via }
     }
 
     fn forwardable(&self) -> forward::Message<'_> {
@@ -110,6 +110,7 @@ impl Message {
             source: *source,
             source_port: *source_port,
             destination: *destination,
+            ip: IpFields::default(),
             datagram: bytes,
         }
     }

@@ -141,12 +141,24 @@ impl Port {
     /// The port of this process; the first call binds it. EADDRINUSE: another user or a kernel device has
     /// bound it. EAGAIN: no slot is free. EPERM: the user has changed since the process claimed its slot.
     pub(crate) fn get() -> Result<Arc<Self>, Errno> {
+        Self::get_or_bind(false)
+    }
+
+    /// As [`Self::get`]; the traffic class and the hop limit of each packet are received from now on.
+    /// Connections do not need them, and each is one more control message of recvmsg(2).
+    pub(crate) fn get_with_ip_fields() -> Result<Arc<Self>, Errno> {
+        let port = Self::get_or_bind(true)?;
+        port.sockets.receive_ip_fields();
+        Ok(port)
+    }
+
+    fn get_or_bind(with_ip_fields: bool) -> Result<Arc<Self>, Errno> {
         let mut bound = lock(PORT.get());
         if let Some(port) = &*bound {
             return Ok(port.clone());
         }
         let (engine, slot) = (Engine::get()?, numbers::slot()?);
-        let sockets = Sockets::bind(&slot)?;
+        let sockets = Sockets::bind(&slot, with_ip_fields)?;
         let (owners, policy) = (Owners::new(slot.user()), config::get().policy);
         let port = Arc::new_cyclic(|this| Self {
             this: this.clone(),

@@ -25,7 +25,7 @@ use crate::policy::forwarded::Forwarded;
 use crate::policy::mode::Mode;
 use crate::progress::By;
 use crate::socket::Socket;
-use crate::sys::{self, Arrived};
+use crate::sys::{self, Arrived, IpFields};
 use transport::roce::link::Batch;
 use transport::roce::wire::{
     BTH_LEN, Flow, GSI_QP, ICRC_LEN, IP_HEADER_LEN, MULTICAST_QP, QPN_AT, UDP_PORT, icrc, ip_header,
@@ -39,7 +39,8 @@ const CALLS: usize = 32;
 /// Maximum length of a packet in bytes: 4096 of payload and the largest headers.
 const MAX_PACKET_LEN: usize = 4096 + 128;
 
-/// The hop limit in the IP header of a datagram. That of the packet is not known.
+/// The hop limit in the IP header of a datagram that a process without queue pairs of type UD has forwarded:
+/// that of the packet is not known.
 const HOP_LIMIT: u8 = 64;
 
 /// State of the receiving thread.
@@ -84,13 +85,13 @@ impl Found {
         received: &Received,
         range: Range<usize>,
         stride: usize,
-        (to, flow): To,
+        To { found: table::Found { endpoint, needs_header }, flow, ip }: To,
     ) -> Result<(), Reason> {
-        let table::Found { endpoint, needs_header } = to;
         let (bytes, len) = (&received.bytes()[range.clone()], range.len());
         let packets = match needs_header {
             true => {
-                let header = ip_header(&flow.addresses, 0, HOP_LIMIT, len);
+                let hop_limit = if ip.hop_limit == 0 { HOP_LIMIT } else { ip.hop_limit };
+                let header = ip_header(&flow.addresses, ip.traffic_class, hop_limit, len);
                 Bytes::copy(&header, bytes).map(|bytes| Batch::new(bytes, IP_HEADER_LEN + len))
             }
             false => received.part(range).map(|bytes| Batch::new(bytes, stride)),
@@ -169,7 +170,8 @@ impl Port {
         for call in 0..CALLS {
             // An error other than EAGAIN is a pending error of an earlier send; the call has cleared it.
             let Some((arrived, received)) = receiver.next(socket) else { return call > 0 };
-            let Arrived { mut len, source, destination: Some(destination), segment, is_truncated } = arrived
+            let Arrived { mut len, source, destination: Some(destination), segment, ip, is_truncated } =
+                arrived
             else {
                 self.drops.add(Reason::Malformed, 1);
                 continue;
@@ -183,6 +185,7 @@ impl Port {
                 source: source.ip(),
                 source_port: source.port(),
                 destination,
+                ip,
                 bytes: &received.bytes()[..len],
                 via: Via::Network,
             };
@@ -205,9 +208,9 @@ impl Port {
     fn take_message(&self, from: SocketAddr, received: &Received, found: &mut Found) -> Result<(), Reason> {
         let sender = slot::at(from).filter(|slot| self.owners.is_ours(*slot)).ok_or(Reason::Distrusted)?;
         match forward::Message::parse(received.bytes()).ok_or(Reason::Malformed)? {
-            forward::Message::Packet { source, source_port, destination, datagram } => {
+            forward::Message::Packet { source, source_port, destination, ip, datagram } => {
                 let via = Via::Slot(sender);
-                let datagram = Datagram { source, source_port, destination, bytes: datagram, via };
+                let datagram = Datagram { source, source_port, destination, ip, bytes: datagram, via };
                 let start = received.bytes().len() - datagram.bytes.len();
                 self.deliver(&datagram, datagram.bytes.len().max(1), (received, start), found);
                 Ok(())
@@ -248,8 +251,8 @@ impl Port {
             match routed {
                 Ok(None) => {}
                 Ok(Some(to)) => {
-                    let packets = if to.0.needs_header { first.bytes } else { rest };
-                    match checked(&to.1, packets, stride) {
+                    let packets = if to.found.needs_header { first.bytes } else { rest };
+                    match checked(&to.flow, packets, stride) {
                         0 => self.drops.add(Reason::Icrc, 1),
                         len => {
                             let range = start + at..start + at + len;
@@ -275,7 +278,7 @@ impl Port {
         (received, start): (&Received, usize),
         found: &mut Found,
     ) -> Result<(), Reason> {
-        let Datagram { source, destination, bytes, .. } = *datagram;
+        let Datagram { source, destination, ip, bytes, .. } = *datagram;
         let attached = self.attached_to(destination);
         if number(bytes) != MULTICAST_QP || datagram.is_forwarded() || attached.is_empty() {
             return Err(Reason::Multicast);
@@ -286,8 +289,9 @@ impl Port {
         }
         for num in attached {
             // It is not in RTR yet, or is being destroyed, or has a peer.
-            let Ok(to) = self.table.receiver(num, source, destination) else { continue };
-            found.add(num, received, start..start + bytes.len(), bytes.len(), (to, flow))?;
+            let Ok(receiver) = self.table.receiver(num, source, destination) else { continue };
+            let to = To { found: receiver, flow, ip };
+            found.add(num, received, start..start + bytes.len(), bytes.len(), to)?;
         }
         Ok(())
     }
@@ -295,7 +299,7 @@ impl Port {
     /// The endpoint of a packet, or `None` if the packet was forwarded to the process of its slot, or is for
     /// the port itself.
     fn route(&self, datagram: &Datagram<'_>, found: &mut Found) -> Result<Option<To>, Reason> {
-        let Datagram { source, source_port, destination, bytes, .. } = *datagram;
+        let Datagram { source, source_port, destination, ip, bytes, .. } = *datagram;
         let forwarded = datagram.is_forwarded();
         let num = number(bytes);
         if num == MULTICAST_QP {
@@ -325,18 +329,22 @@ impl Port {
             }
             self.forward(
                 slot,
-                &forward::Message::Packet { source, source_port, destination, datagram: bytes },
+                &forward::Message::Packet { source, source_port, destination, ip, datagram: bytes },
             );
             return Ok(None);
         }
-        let to = self.table.receiver(num, source, destination)?;
+        let found = self.table.receiver(num, source, destination)?;
         let flow = datagram.flow().ok_or(Reason::Malformed)?;
-        Ok(Some((to, flow)))
+        Ok(Some(To { found, flow, ip }))
     }
 }
 
-/// An endpoint, and the addresses of its packet.
-type To = (table::Found, Flow);
+/// An endpoint, and the IP header of its packet.
+struct To {
+    found: table::Found,
+    flow: Flow,
+    ip: IpFields,
+}
 
 /// The queue pair number of a packet.
 fn number(packet: &[u8]) -> u32 {

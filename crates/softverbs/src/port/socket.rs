@@ -78,7 +78,7 @@ pub(super) struct Sockets {
 
 impl Sockets {
     /// Binds the port.
-    pub(super) fn bind(slot: &Slot) -> Result<Self, Errno> {
+    pub(super) fn bind(slot: &Slot, with_ip_fields: bool) -> Result<Self, Errno> {
         let user = sys::effective_user();
         if user != slot.user() {
             log::error!(
@@ -88,8 +88,8 @@ impl Sockets {
             );
             return Err(libc::EPERM);
         }
-        let v4 = bind(Family::V4).inspect_err(|&e| report(Family::V4, e))?;
-        let v6 = match bind(Family::V6) {
+        let v4 = bind(Family::V4, with_ip_fields).inspect_err(|&e| report(Family::V4, e))?;
+        let v6 = match bind(Family::V6, with_ip_fields) {
             Ok(bound) => Some(bound),
             Err(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL) => None,
             Err(e) => {
@@ -115,6 +115,15 @@ impl Sockets {
 
     pub(super) fn get(&self, family: Family) -> Option<&Socket> {
         self.bound(family).map(|bound| &bound.socket)
+    }
+
+    /// Receives the traffic class and the hop limit of each packet from now on.
+    pub(super) fn receive_ip_fields(&self) {
+        for family in Family::ALL {
+            if let Some(socket) = self.get(family) {
+                receive_ip_fields(socket, family);
+            }
+        }
     }
 
     /// Requests a call of [`super::Endpoint::writable`] for a queue pair when the socket is writable.
@@ -145,7 +154,7 @@ impl Sockets {
     }
 }
 
-fn bind(family: Family) -> Result<Bound, Errno> {
+fn bind(family: Family, with_ip_fields: bool) -> Result<Bound, Errno> {
     let (domain, any): (_, IpAddr) = match family {
         Family::V4 => (libc::AF_INET, Ipv4Addr::UNSPECIFIED.into()),
         Family::V6 => (libc::AF_INET6, Ipv6Addr::UNSPECIFIED.into()),
@@ -173,8 +182,20 @@ fn bind(family: Family) -> Result<Bound, Errno> {
     sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER_LEN);
     sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER_LEN);
     sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, BUFFER_LEN);
+    if with_ip_fields {
+        // Before the first packet arrives.
+        receive_ip_fields(&socket, family);
+    }
     sys::bind_datagrams(&socket, &SocketAddr::new(any, UDP_PORT))?;
     Ok(Bound { socket, waiting: Mutex::default(), is_awaited: AtomicBool::new(false) })
+}
+
+fn receive_ip_fields(socket: &Socket, family: Family) {
+    let (level, options) = match family {
+        Family::V4 => (libc::IPPROTO_IP, [libc::IP_RECVTOS, libc::IP_RECVTTL]),
+        Family::V6 => (libc::IPPROTO_IPV6, [libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT]),
+    };
+    options.into_iter().for_each(|option| sys::set_option(socket, level, option, 1));
 }
 
 fn report(family: Family, e: Errno) {

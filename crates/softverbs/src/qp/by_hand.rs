@@ -57,7 +57,7 @@ impl Qp {
     ) -> Result<(), Errno> {
         let engine = Engine::get()?;
         self.engine.get_or_init(|| engine);
-        let port = Port::get()?;
+        let port = if route.is_some() { Port::get()? } else { Port::get_with_ip_fields()? };
         self.send_cq.receive_at(&port);
         self.recv_cq.receive_at(&port);
         let mut session = lock(&self.session);

@@ -193,6 +193,14 @@ pub(crate) fn send_datagram(
     check_len(whole(|| again(|| unsafe { libc::sendmsg(fd.as_raw_fd(), &msg, flags) }))).map(drop)
 }
 
+/// What routers may change of an IP header. Known of a socket with IP_RECVTOS and IP_RECVTTL, or
+/// IPV6_RECVTCLASS and IPV6_RECVHOPLIMIT; otherwise 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IpFields {
+    pub traffic_class: u8,
+    pub hop_limit: u8,
+}
+
 /// What has arrived in one call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrived {
@@ -202,6 +210,7 @@ pub(crate) struct Arrived {
     pub destination: Option<IpAddr>,
     /// The bytes are several datagrams of this length; the last one may be shorter (UDP_GRO).
     pub segment: Option<usize>,
+    pub ip: IpFields,
     /// The buffer was too small; the rest is lost.
     pub is_truncated: bool,
 }
@@ -227,8 +236,14 @@ pub(crate) fn receive_datagrams(fd: &OwnedFd, into: &mut [u8]) -> Result<Arrived
     // SAFETY: it was zeroed, and a sockaddr_in6 consists of numbers.
     let source = source(unsafe { name.assume_init() }).ok_or(libc::EPROTO)?;
     let is_truncated = msg.msg_flags & libc::MSG_TRUNC != 0;
-    let mut arrived =
-        Arrived { len: len.min(into.len()), source, destination: None, segment: None, is_truncated };
+    let mut arrived = Arrived {
+        len: len.min(into.len()),
+        source,
+        destination: None,
+        segment: None,
+        ip: IpFields::default(),
+        is_truncated,
+    };
     // SAFETY: the kernel has written whole control messages into the buffer and their length into `msg`; the
     // macros stay within that. A message of each of these types has at least the value that is read, which
     // consists of numbers and may be unaligned.
@@ -245,6 +260,13 @@ pub(crate) fn receive_datagrams(fd: &OwnedFd, into: &mut [u8]) -> Result<Arrived
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                     let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
                     arrived.destination = Some(Ipv6Addr::from(info.ipi6_addr.s6_addr).into());
+                }
+                (libc::IPPROTO_IP, libc::IP_TOS) => arrived.ip.traffic_class = data.read(),
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    arrived.ip.traffic_class = data.cast::<i32>().read_unaligned() as u8;
+                }
+                (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                    arrived.ip.hop_limit = data.cast::<i32>().read_unaligned() as u8;
                 }
                 (libc::SOL_UDP, libc::UDP_GRO) => {
                     let segment = data.cast::<i32>().read_unaligned();

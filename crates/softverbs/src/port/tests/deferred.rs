@@ -12,6 +12,7 @@ use crate::port::Port;
 use crate::port::datagram::{Datagram, Via};
 use crate::port::forward::Requester;
 use crate::port::management::{self, Full, Message};
+use crate::sys::IpFields;
 use transport::policy::backoff::Backoff;
 use transport::policy::{Cost, Policy};
 use transport::roce::wire::UDP_PORT;
@@ -22,7 +23,9 @@ pub(super) fn arrived(message: CmMessage) -> Message {
     let mad = Mad { transaction: 1, message };
     let bytes = cm_packet(&flow(PEER, HERE, UDP_PORT), &mad);
     let (source, destination) = (IpAddr::from(PEER), IpAddr::from(HERE));
-    let datagram = Datagram { source, source_port: UDP_PORT, destination, bytes: &bytes, via: Via::Network };
+    let ip = IpFields::default();
+    let datagram =
+        Datagram { source, source_port: UDP_PORT, destination, ip, bytes: &bytes, via: Via::Network };
     Message::copy(&datagram).unwrap()
 }
 

@@ -20,7 +20,7 @@ use crate::port::{
     slot,
 };
 use crate::progress::By;
-use crate::sys::Errno;
+use crate::sys::{Errno, IpFields};
 use crate::{fork, lock};
 use transport::roce::cm::Bound;
 use transport::roce::wire::cm::{Mad, PortSpace, ServiceId};
@@ -276,6 +276,7 @@ fn stranger() {
                     source,
                     source_port: 50_000,
                     destination,
+                    ip: IpFields::default(),
                     datagram: &datagram,
                 };
                 let bytes = [&message.header()[..], &datagram].concat();
@@ -289,6 +290,7 @@ fn stranger() {
                     source: address,
                     source_port: UDP_PORT,
                     destination: address,
+                    ip: IpFields::default(),
                     datagram: &message,
                 };
                 let service = ServiceId::new(PortSpace::Tcp, numbers[1] as u16);

@@ -119,7 +119,7 @@ pub(super) fn sender(
     attr.grh.sgid_index = index;
     attr.grh.flow_label = header.flow_label;
     attr.grh.traffic_class = header.traffic_class;
-    attr.grh.hop_limit = HOP_LIMIT;
+    attr.grh.hop_limit = header.hop_limit;
     Ok(attr)
 }
 
@@ -130,6 +130,7 @@ struct Header {
     to: IpAddr,
     traffic_class: u8,
     flow_label: u32,
+    hop_limit: u8,
 }
 
 impl Header {
@@ -139,7 +140,8 @@ impl Header {
         let is_ipv4 = ipv4[0] == 0x45 && has_checksum(ipv4);
         if is_ipv4 {
             let at = |i: usize| IpAddr::from(Ipv4Addr::new(ipv4[i], ipv4[i + 1], ipv4[i + 2], ipv4[i + 3]));
-            return Self { from: at(12), to: at(16), traffic_class: ipv4[1], flow_label: 0 };
+            let (traffic_class, hop_limit) = (ipv4[1], ipv4[8]);
+            return Self { from: at(12), to: at(16), traffic_class, flow_label: 0, hop_limit };
         }
         let [a, b, c, d] = [grh[0], grh[1], grh[2], grh[3]];
         let first = u32::from_be_bytes([a, b, c, d]);
@@ -153,6 +155,7 @@ impl Header {
             to: at(24),
             traffic_class: ((first >> 20) & 0xff) as u8,
             flow_label: first & 0xf_ffff,
+            hop_limit: grh[7],
         }
     }
 }
@@ -187,7 +190,7 @@ mod tests {
     use super::*;
 
     const IPV4: [u8; 20] =
-        [0x45, 0x20, 0, 0x30, 0, 0, 0x40, 0, 0x40, 0x11, 0x25, 0xfb, 10, 80, 0, 2, 10, 80, 0, 1];
+        [0x45, 0x20, 0, 0x30, 0, 0, 0x40, 0, 0x3f, 0x11, 0x26, 0xfb, 10, 80, 0, 2, 10, 80, 0, 1];
 
     fn grh(bytes: [u8; 40]) -> ibv_grh {
         // SAFETY: an ibv_grh is 40 bytes of integers.
@@ -214,17 +217,18 @@ mod tests {
         let from: IpAddr = "10.80.0.2".parse().unwrap();
         assert_eq!(super::super::modify::gid_of(&attr), gid(from));
         assert_eq!((attr.is_global, attr.port_num, attr.grh.sgid_index), (1, 1, 3));
-        assert_eq!((attr.grh.traffic_class, attr.grh.hop_limit, attr.grh.flow_label), (0x20, 64, 0));
+        assert_eq!((attr.grh.traffic_class, attr.grh.hop_limit, attr.grh.flow_label), (0x20, 63, 0));
     }
 
     #[test]
     fn the_sender_of_a_datagram_over_ipv6_is_in_the_header() {
         let mut bytes = [0; 40];
-        bytes[..4].copy_from_slice(&[0x62, 0x01, 0x23, 0x45]);
+        bytes[..8].copy_from_slice(&[0x62, 0x01, 0x23, 0x45, 0, 0, 17, 9]);
         bytes[8..24].copy_from_slice(&"fe80::2".parse::<Ipv6Addr>().unwrap().octets());
         bytes[24..].copy_from_slice(&"fe80::1".parse::<Ipv6Addr>().unwrap().octets());
         let (from, to) = ("fe80::2".parse().unwrap(), "fe80::1".parse().unwrap());
-        assert_eq!(Header::parse(&bytes), Header { from, to, traffic_class: 0x20, flow_label: 0x12345 });
+        let expected = Header { from, to, traffic_class: 0x20, flow_label: 0x12345, hop_limit: 9 };
+        assert_eq!(Header::parse(&bytes), expected);
     }
 
     #[test]
