@@ -486,7 +486,10 @@ drained_i(struct side *side)
 	meet(&rc);
 	meet(&rc);
 	expect_nothing(rc.send_cq);
-	set_state(rc.qps[0], IBV_QPS_RTS);
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .cur_qp_state = IBV_QPS_RTS};
+	EXPECT(ibv_modify_qp(rc.qps[0], &attr, IBV_QP_STATE | IBV_QP_CUR_STATE) == EINVAL, "another current state");
+	attr.cur_qp_state = IBV_QPS_SQD;
+	DONE(ibv_modify_qp(rc.qps[0], &attr, IBV_QP_STATE | IBV_QP_CUR_STATE));
 	expect_sent(&rc, 1, IBV_WC_SUCCESS);
 	meet(&rc);
 	meet(&rc);

@@ -466,6 +466,69 @@ errors_i(struct side *side)
 	close_rc(&rc);
 }
 
+/* In SQD no send is begun, and receives go on. */
+static void
+drained_t(struct side *side)
+{
+	struct rc rc;
+
+	make_rc(&rc, side, UD);
+	post_receive(&rc, 0, 1, IN, 2000);
+	meet(&rc);
+	send_datagram(&rc, IBV_WR_SEND, 4, 8, 0);
+	meet(&rc);
+	expect_datagram(&rc, IBV_WR_SEND, 3, 8);
+	meet(&rc);
+	close_rc(&rc);
+}
+
+static void
+drained_i(struct side *side)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1};
+	struct ibv_send_wr wr;
+	struct ibv_sge entry;
+	struct rc rc;
+
+	make_rc(&rc, side, UD);
+	DONE(ibv_modify_qp(rc.qps[0], &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY));
+	expect_event(&rc, IBV_EVENT_SQ_DRAINED);
+	for (unsigned at = 0; at < 8; at++)
+		rc.memory[OUT + at] = pattern(3, at);
+	wr = request(&entry, &rc, IBV_WR_SEND, 3, OUT, 8);
+	address(&rc, 0, &wr);
+	post_wr(&rc, 0, &wr);
+	post_receive(&rc, 0, 4, IN, 2000);
+	meet(&rc);
+	expect_datagram(&rc, IBV_WR_SEND, 4, 8);
+	expect_nothing(rc.send_cq);
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .cur_qp_state = IBV_QPS_SQE};
+	EXPECT(ibv_modify_qp(rc.qps[0], &attr, IBV_QP_STATE | IBV_QP_CUR_STATE) == EINVAL, "another current state");
+	attr.cur_qp_state = IBV_QPS_SQD;
+	DONE(ibv_modify_qp(rc.qps[0], &attr, IBV_QP_STATE | IBV_QP_CUR_STATE));
+	expect_sent(&rc, 3, IBV_WC_SUCCESS);
+	meet(&rc);
+	meet(&rc);
+	close_rc(&rc);
+}
+
+/* In ERR a queue pair takes no more receives from its shared receive queue. */
+static void
+last_receive_i(struct side *side)
+{
+	struct rc_terms terms = UD;
+	struct rc rc;
+
+	terms.shared = true;
+	make_rc(&rc, side, terms);
+	post_receive(&rc, 0, 1, IN, 64);
+	set_state(rc.qps[0], IBV_QPS_ERR);
+	expect_event(&rc, IBV_EVENT_QP_LAST_WQE_REACHED);
+	expect_nothing(rc.recv_cq);
+	meet(&rc);
+	close_rc(&rc);
+}
+
 /* Many small ones from a list of requests, few of them signalled, to a queue pair of the same process. */
 #define MANY 100
 
@@ -526,6 +589,8 @@ const struct test roce_ud[] = {
 	{.name = "roce-ud-srq", .target = srq_t, .initiator = srq_i, .missing = not_soft},
 	{.name = "roce-ud-events", .target = events_t, .initiator = events_i, .missing = not_soft},
 	{.name = "roce-ud-errors", .target = errors_t, .initiator = errors_i, .missing = not_soft},
+	{.name = "roce-ud-drained", .target = drained_t, .initiator = drained_i, .missing = not_soft},
+	{.name = "roce-ud-last-receive", .target = last_receive_i, .initiator = last_receive_i, .missing = not_soft},
 	{.name = "roce-ud-loopback", .target = nothing, .initiator = loopback_i, .missing = not_soft},
 	{.name = NULL},
 };
