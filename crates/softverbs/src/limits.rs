@@ -43,6 +43,10 @@ const _: () = assert!(MAX_REQUESTS_OF_HOST < BACKLOG as usize && (BACKLOG as usi
 /// a kilobyte. While there are as many, received messages are dropped, which their senders repeat.
 pub(crate) const MAX_WAITING_OUTPUTS: usize = 4096;
 /// Offers of shared memory at a listener for connections whose MPA Request has not arrived yet. It follows
+/// Multicast groups to which queue pairs of a process are attached, and queue pairs of one group: the limits
+/// of rxe. A packet of a group is copied for each of them.
+pub(crate) const MAX_GROUPS: usize = 8192;
+pub(crate) const MAX_GROUP_QPS: usize = 56;
 /// the offer at once.
 pub(crate) const MAX_OFFERS: usize = 256;
 /// The number of files in the directory of a user's listeners above which those of killed processes are

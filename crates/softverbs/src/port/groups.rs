@@ -12,6 +12,7 @@ use rustix::net::sockopt;
 
 use super::Port;
 use super::socket::Family;
+use crate::limits::{MAX_GROUP_QPS, MAX_GROUPS};
 use crate::lock;
 use crate::sys::{self, Errno, to_errno};
 
@@ -41,7 +42,7 @@ pub(crate) struct Membership {
 impl Port {
     /// Joins a group on the interface that has the address `local`.
     /// EINVAL: not a multicast address, or `local` is of the other family. ENODEV: no interface has the
-    /// address. ENOBUFS: net.ipv4.igmp_max_memberships.
+    /// address. ENOBUFS: net.ipv4.igmp_max_memberships. ENOMEM: net.core.optmem_max, over IPv6.
     pub(crate) fn join(self: &Arc<Self>, group: IpAddr, local: IpAddr) -> Result<Membership, Errno> {
         let group = match (group, local) {
             (IpAddr::V4(group), IpAddr::V4(local)) if group.is_multicast() => Group::V4(group, local),
@@ -59,13 +60,18 @@ impl Port {
         Ok(Membership { port: Arc::downgrade(self), group })
     }
 
-    /// Delivers the packets of a group to a queue pair, too.
-    pub(crate) fn attach_to_group(&self, num: u32, group: IpAddr) {
+    /// Delivers the packets of a group to a queue pair, too. ENOMEM: there are [`MAX_GROUPS`], or the group
+    /// has [`MAX_GROUP_QPS`].
+    pub(crate) fn attach_to_group(&self, num: u32, group: IpAddr) -> Result<(), Errno> {
         let mut attached = lock(&self.groups.attached);
-        let nums = attached.entry(group).or_default();
-        if !nums.contains(&num) {
-            nums.push(num);
+        let has_room = attached.len() < MAX_GROUPS;
+        match attached.get_mut(&group) {
+            Some(nums) if nums.contains(&num) => {}
+            Some(nums) if nums.len() < MAX_GROUP_QPS => nums.push(num),
+            None if has_room => drop(attached.insert(group, vec![num])),
+            _ => return Err(libc::ENOMEM),
         }
+        Ok(())
     }
 
     /// Returns whether the queue pair was attached.

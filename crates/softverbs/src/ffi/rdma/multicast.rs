@@ -31,7 +31,8 @@ use transport::roce::wire::{MULTICAST_QP, gid};
 /// without a local address, or `addr` is NULL or not a multicast address of the same family. ENODEV: no
 /// interface has the local address. ENETUNREACH: there is no route to the IPv6 group, as over `lo` unless
 /// root has added one; a message of level warn says so. ENOBUFS: too many groups
-/// (net.ipv4.igmp_max_memberships). Errors of ibv_create_qp(3) that concern UDP port 4791.
+/// (net.ipv4.igmp_max_memberships). ENOMEM: too many
+/// IPv6 groups (net.core.optmem_max). Errors of ibv_create_qp(3) that concern UDP port 4791.
 ///
 /// # Safety
 ///
@@ -102,6 +103,10 @@ unsafe fn join(
         let qp = addr_of!((*id).qp).read();
         let mgid = ibv_gid { raw: gid(group.ip()) };
         let refused = if receives && !qp.is_null() { verbs::ibv_attach_mcast(qp, &mgid, 0) } else { 0 };
+        if refused != 0 {
+            // It was joined above.
+            let _ = IdObject::own(id).cm.leave(&group);
+        }
         let kind = if refused == 0 { RDMA_CM_EVENT_MULTICAST_JOIN } else { RDMA_CM_EVENT_MULTICAST_ERROR };
         let mut event = Event::new(0, kind, -refused);
         event.qp_num = MULTICAST_QP;

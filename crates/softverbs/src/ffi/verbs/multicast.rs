@@ -18,7 +18,8 @@ use crate::sys::Errno;
 /// attached already.
 ///
 /// Returns 0 or an errno. EOPNOTSUPP: an iWARP device. EINVAL: `qp` or `gid` is NULL, a queue pair of another
-/// type than IBV_QPT_UD, or a GID that is not a multicast address. EADDRINUSE, EAGAIN, EPERM: UDP port 4791
+/// type than IBV_QPT_UD, or a GID that is not a multicast address. ENOMEM: more groups of the process, or
+/// queue pairs of the group, than ibv_query_device(3) returns. EADDRINUSE, EAGAIN, EPERM: UDP port 4791
 /// cannot be bound.
 ///
 /// # Safety
@@ -26,10 +27,7 @@ use crate::sys::Errno;
 /// As for ibv_attach_mcast(3).
 pub unsafe fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     // SAFETY: the requirements of `read` are those of ibv_attach_mcast(3), which the caller meets.
-    let attached = unsafe { read(qp, gid) }.and_then(|(num, group)| {
-        Port::get()?.attach_to_group(num, group);
-        Ok(())
-    });
+    let attached = unsafe { read(qp, gid) }.and_then(|(num, group)| Port::get()?.attach_to_group(num, group));
     attached.err().unwrap_or(0)
 }
 

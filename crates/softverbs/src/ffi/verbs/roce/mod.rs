@@ -32,6 +32,7 @@ use super::qp_object::QpOwn;
 use super::transport::{Gid, GidType, OnTerms, Transport};
 use crate::cm::path::{self, Path};
 use crate::guid::guid;
+use crate::limits::{MAX_GROUP_QPS, MAX_GROUPS};
 use crate::lock;
 use crate::process::PerProcess;
 use crate::qp::by_hand::Change;
@@ -76,6 +77,9 @@ impl Transport for Roce {
 
     fn complete_device(&self, attr: &mut ibv_device_attr) {
         attr.max_ah = attr.max_qp;
+        attr.max_mcast_grp = MAX_GROUPS as c_int;
+        attr.max_mcast_qp_attach = MAX_GROUP_QPS as c_int;
+        attr.max_total_mcast_qp_attach = (MAX_GROUPS * MAX_GROUP_QPS) as c_int;
         attr.local_ca_ack_delay = ACK_DELAY;
     }
 
