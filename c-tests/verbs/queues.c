@@ -430,6 +430,95 @@ extended_i(struct side *side)
 	rdma_destroy_id(id);
 }
 
+/* The time of the clock of the device. */
+static uint64_t
+device_time(struct ibv_context *device)
+{
+	struct ibv_values_ex values = {.comp_mask = IBV_VALUES_MASK_RAW_CLOCK};
+
+	DONE(ibv_query_rt_values_ex(device, &values));
+	EXPECT(values.comp_mask == IBV_VALUES_MASK_RAW_CLOCK && values.raw_clock.tv_sec == 0, "%#x", values.comp_mask);
+	return (uint64_t)values.raw_clock.tv_nsec;
+}
+
+static uint64_t
+wall_time(void)
+{
+	struct timespec now;
+
+	DONE(clock_gettime(CLOCK_REALTIME, &now));
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+#define WALL_SLACK 1000000 /* in nanoseconds: both clocks are read one after the other */
+
+/* A completion has the time when it was added to its queue, not when it was polled. */
+static void
+times_i(struct side *side)
+{
+	struct rdma_cm_id *id;
+	struct ibv_context *device = device_of(side, &id);
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(device);
+	struct ibv_cq_init_attr_ex cq_attr = {.cqe = 16, .channel = channel,
+		.wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK};
+	struct ibv_poll_cq_attr poll_attr = {0};
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(device, &cq_attr);
+	struct ibv_pd *pd = ibv_alloc_pd(device);
+	struct ibv_qp_init_attr attr = end_attributes();
+	struct rdma_conn_param param = {.responder_resources = 4, .initiator_depth = 4, .retry_count = 7, .rnr_retry_count = 7};
+	struct ibv_device_attr_ex device_attr;
+	char *memory = pages(SIZE);
+	struct place place;
+	uint64_t last = 0;
+	struct ibv_mr *mr;
+
+	DONE(ibv_query_device_ex(device, NULL, &device_attr));
+	EXPECT(device_attr.completion_timestamp_mask == UINT64_MAX && device_attr.hca_core_clock == 1000000, "no clock");
+	MADE(cq);
+	MADE(pd);
+	attr.send_cq = attr.recv_cq = ibv_cq_ex_to_cq(cq);
+	hear(side, 'L');
+	DONE(rdma_resolve_route(id, 2000));
+	DONE(rdma_create_qp(id, pd, &attr));
+	DONE(rdma_connect(id, &param));
+	hear(side, 'A');
+	say(side, 'C');
+	learn(side, &place, sizeof(place));
+	mr = REG_MR(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
+	for (int i = 0; i < 3; i++) {
+		uint64_t before = device_time(device), wall_before = wall_time(), after, wall_after, time, wall;
+		struct ibv_cq *source;
+		void *context;
+
+		DONE(ibv_req_notify_cq(ibv_cq_ex_to_cq(cq), 0));
+		DONE(rdma_post_write(id, NULL, memory, 8, mr, IBV_SEND_SIGNALED, place.addr, place.rkey));
+		DONE(ibv_get_cq_event(channel, &source, &context));
+		ibv_ack_cq_events(source, 1);
+		after = device_time(device);
+		wall_after = wall_time();
+		sleep_ms(5);
+		DONE(ibv_start_poll(cq, &poll_attr));
+		EXPECT(cq->status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(cq->status));
+		time = ibv_wc_read_completion_ts(cq);
+		wall = ibv_wc_read_completion_wallclock_ns(cq);
+		ibv_end_poll(cq);
+		EXPECT(before <= time && time <= after, "%llu is not from %llu to %llu", (unsigned long long)time,
+			(unsigned long long)before, (unsigned long long)after);
+		EXPECT(wall_before <= wall + WALL_SLACK && wall <= wall_after + WALL_SLACK, "%llu is not from %llu to %llu",
+			(unsigned long long)wall, (unsigned long long)wall_before, (unsigned long long)wall_after);
+		EXPECT(last < time, "not in order");
+		last = time;
+	}
+	say(side, 'd');
+	rdma_disconnect(id);
+	rdma_destroy_qp(id);
+	DONE(ibv_dereg_mr(mr));
+	DONE(ibv_dealloc_pd(pd));
+	DONE(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)));
+	DONE(ibv_destroy_comp_channel(channel));
+	rdma_destroy_id(id);
+}
+
 #define ROUNDS 40
 #define AT_ONCE 8
 
@@ -639,7 +728,7 @@ refused_i(struct side *side)
 	struct ibv_qp_init_attr attr = {.send_cq = cq, .recv_cq = cq, .cap = {4, 4, 1, 1, 0}};
 	static const enum ibv_qp_type types[] = {IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_RAW_PACKET, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV,
 		IBV_QPT_DRIVER};
-	struct ibv_cq_init_attr_ex stamped = {.cqe = 8, .wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP};
+	struct ibv_cq_init_attr_ex tagged = {.cqe = 8, .wc_flags = IBV_WC_EX_WITH_CVLAN};
 	struct ibv_ah_attr ah = {.port_num = 1};
 	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT}, ready = {.qp_state = IBV_QPS_RTR};
 	struct ibv_qp *qp;
@@ -653,7 +742,7 @@ refused_i(struct side *side)
 	attr.qp_type = 77;
 	EXPECT(ibv_create_qp(pd, &attr) == NULL && errno == EINVAL, "%s", strerror(errno));
 	EXPECT(ibv_create_ah(pd, &ah) == NULL && errno == EOPNOTSUPP, "%s", strerror(errno));
-	EXPECT(ibv_create_cq_ex(device, &stamped) == NULL && errno == EOPNOTSUPP, "%s", strerror(errno));
+	EXPECT(ibv_create_cq_ex(device, &tagged) == NULL && errno == EOPNOTSUPP, "%s", strerror(errno));
 	attr.qp_type = IBV_QPT_RC;
 	attr.cap.max_send_sge = 1000;
 	EXPECT(ibv_create_qp(pd, &attr) == NULL && errno == EINVAL, "%s", strerror(errno));
@@ -680,6 +769,7 @@ const struct test queues[] = {
 	{.name = "rnr-retries-strict", .target = unreceived_t, .initiator = unreceived_i, .missing = not_soft},
 	{.name = "last-wqe-reached-event", .target = last_wqe_t, .initiator = last_wqe_i},
 	{.name = "extended-queues", .target = extended_t, .initiator = extended_i},
+	{.name = "completion-times", .target = overrun_t, .initiator = times_i, .missing = not_soft},
 	{.name = "requests-in-order", .target = order_t, .initiator = order_i},
 	{.name = "queue-pair-created", .target = nothing, .initiator = created_i},
 	{.name = "queue-pair-ack-timeout", .target = states_t, .initiator = ack_timeout_i},

@@ -34,7 +34,7 @@ use crate::progress::sleep::Watches;
 use crate::progress::watch::Watch;
 use crate::progress::{By, Driven, Outstanding};
 use crate::sys::Errno;
-use crate::{config, lock, probes};
+use crate::{clock, config, lock, probes};
 use reserve::try_filled;
 use transport::step::reason;
 use transport::wr::{Completion, SendWr, status};
@@ -84,6 +84,8 @@ enum Armed {
 
 struct Completions {
     entries: Box<[Entry]>,
+    /// When each completion was added, if the program asks for that.
+    times: Option<Box<[Time]>>,
     /// Total numbers of completions taken and added; modulo the length of the ring they are indices.
     taken: u64,
     put: u64,
@@ -98,11 +100,17 @@ struct Completions {
 impl Completions {
     fn new(entries: Box<[Entry]>) -> Self {
         let (owners, free_owners) = (Vec::new(), Vec::new());
-        Self { entries, taken: 0, put: 0, announced: 0, armed: Armed::No, owners, free_owners }
+        Self { entries, times: None, taken: 0, put: 0, announced: 0, armed: Armed::No, owners, free_owners }
     }
 
     fn index(&self, position: u64) -> usize {
         position.checked_rem(self.entries.len() as u64).unwrap_or(0) as usize
+    }
+
+    /// When the completion at an index was added; 0 if the program does not ask for that.
+    #[inline]
+    fn time(&self, at: usize) -> Time {
+        self.times.as_ref().and_then(|times| times.get(at)).copied().unwrap_or(0)
     }
 
     /// A completion of a producer that is gone was polled.
@@ -124,6 +132,9 @@ impl Completions {
         })
     }
 }
+
+/// Nanoseconds of CLOCK_MONOTONIC_RAW.
+pub(crate) type Time = u64;
 
 /// A completion queue.
 pub(crate) struct Cq {
@@ -215,6 +226,13 @@ impl Cq {
         self.ignores_overruns.load(Ordering::Relaxed)
     }
 
+    /// Records from now on when completions are added. ENOMEM.
+    pub(crate) fn record_times(&self) -> Result<(), Errno> {
+        let mut ring = lock(&self.ring);
+        ring.times = Some(try_filled(ring.entries.len(), Time::default).ok_or(libc::ENOMEM)?);
+        Ok(())
+    }
+
     /// The number of entries.
     pub(crate) fn entries(&self) -> usize {
         lock(&self.ring).entries.len()
@@ -265,14 +283,22 @@ impl Cq {
     pub(crate) fn resize(&self, entries: u32) -> Result<(), Errno> {
         let mut fresh = try_filled(entries as usize, Entry::default).ok_or(libc::ENOMEM)?;
         let mut ring = lock(&self.ring);
+        let mut times = match ring.times {
+            Some(_) => Some(try_filled(entries as usize, Time::default).ok_or(libc::ENOMEM)?),
+            None => None,
+        };
         let (taken, put, old) = (ring.taken, ring.put, ring.entries.len() as u64);
         if put - taken > u64::from(entries) {
             return Err(libc::EINVAL);
         }
         for at in taken..put {
-            fresh[(at % u64::from(entries)) as usize] = ring.entries[(at % old) as usize];
+            let (to, from) = ((at % u64::from(entries)) as usize, (at % old) as usize);
+            fresh[to] = ring.entries[from];
+            if let Some(times) = &mut times {
+                times[to] = ring.time(from);
+            }
         }
-        ring.entries = fresh;
+        (ring.entries, ring.times) = (fresh, times);
         drop(ring);
         // A connection may keep completions for which there is room now.
         self.give_room();
@@ -364,6 +390,9 @@ impl Cq {
         probes::complete(&completion);
         let at = ring.index(ring.put);
         ring.entries[at] = Entry { completion, owner };
+        if let Some(times) = &mut ring.times {
+            times[at] = clock::raw();
+        }
         ring.put += 1;
         let wanted = match ring.armed {
             Armed::No => false,
@@ -385,9 +414,9 @@ impl Cq {
         }
     }
 
-    /// Takes up to `max` completions and passes each to `out`. If there are none, drives the connections of
+    /// Takes up to `max` completions and passes each to `out`, with its [`Time`]. If there are none, drives the connections of
     /// the queue and tries again.
-    pub(crate) fn poll(&self, max: usize, mut out: impl FnMut(usize, &Completion)) -> usize {
+    pub(crate) fn poll(&self, max: usize, mut out: impl FnMut(usize, &Completion, Time)) -> usize {
         let (mut got, armed) = self.take(max, &mut out);
         let mut full = false;
         if armed == Armed::No {
@@ -421,7 +450,7 @@ impl Cq {
     }
 
     /// Takes completions, and returns for what the queue is armed.
-    fn take(&self, max: usize, out: &mut impl FnMut(usize, &Completion)) -> (usize, Armed) {
+    fn take(&self, max: usize, out: &mut impl FnMut(usize, &Completion, Time)) -> (usize, Armed) {
         let mut guard = lock(&self.ring);
         let ring = &mut *guard;
         let (available, armed) = ((ring.put - ring.taken) as usize, ring.armed);
@@ -435,7 +464,7 @@ impl Cq {
         let mut at = ring.index(ring.taken);
         for i in 0..count {
             let Entry { completion, owner: index } = ring.entries[at];
-            out(i, &completion);
+            out(i, &completion, ring.time(at));
             if completion.status != status::SUCCESS
                 && failed.is_none_or(|first| first.status == status::WR_FLUSH_ERR)
             {
@@ -601,8 +630,11 @@ impl Producer {
         for position in ring.taken..ring.put {
             let entry = ring.entries[ring.index(position)];
             if entry.owner != self.owner {
-                let to = ring.index(kept);
+                let (from, to) = (ring.index(position), ring.index(kept));
                 ring.entries[to] = entry;
+                if let Some(times) = &mut ring.times {
+                    times[to] = times[from];
+                }
                 kept += 1;
                 continue;
             }

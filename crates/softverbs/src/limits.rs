@@ -8,7 +8,8 @@
 
 use std::time::Duration;
 
-/// Entries of a completion queue: the maximum that siw reports. At 48 bytes each they take less than 64 MiB.
+/// Entries of a completion queue: the maximum that siw reports. At 56 bytes each, with their times, they take
+/// less than 64 MiB.
 pub(crate) const MAX_CQE: u32 = 1 << 20;
 /// Work requests of a send or receive queue: enough for any librpma program, and a queue pair stays below 16
 /// MiB.
@@ -42,11 +43,11 @@ const _: () = assert!(MAX_REQUESTS_OF_HOST < BACKLOG as usize && (BACKLOG as usi
 /// Messages and events of connection management over RoCE that wait to be sent and reported, each up to half
 /// a kilobyte. While there are as many, received messages are dropped, which their senders repeat.
 pub(crate) const MAX_WAITING_OUTPUTS: usize = 4096;
-/// Offers of shared memory at a listener for connections whose MPA Request has not arrived yet. It follows
 /// Multicast groups to which queue pairs of a process are attached, and queue pairs of one group: the limits
 /// of rxe. A packet of a group is copied for each of them.
 pub(crate) const MAX_GROUPS: usize = 8192;
 pub(crate) const MAX_GROUP_QPS: usize = 56;
+/// Offers of shared memory at a listener for connections whose MPA Request has not arrived yet. It follows
 /// the offer at once.
 pub(crate) const MAX_OFFERS: usize = 256;
 /// The number of files in the directory of a user's listeners above which those of killed processes are

@@ -10,7 +10,7 @@ fn done(wr_id: u64) -> Completion {
 
 fn poll_one(cq: &Cq) -> Option<u64> {
     let mut id = None;
-    cq.poll(1, |_, c| id = Some(c.wr_id));
+    cq.poll(1, |_, c, _| id = Some(c.wr_id));
     id
 }
 
@@ -179,4 +179,38 @@ fn threads_that_poll_one_queue_of_many_connections_do_not_block_one_another() {
     assert_eq!(open, 0, "threads that were blocked");
     watch.remove(&near, token, false);
     lock(&cq.connections).clear();
+}
+
+/// The ids and times of the completions that a poll returns.
+fn times(cq: &Cq) -> Vec<(u64, u64)> {
+    let mut found = Vec::new();
+    cq.poll(usize::MAX, |_, completion, time| found.push((completion.wr_id, time)));
+    found
+}
+
+#[test]
+fn a_completion_has_the_time_when_it_was_added() {
+    let cq = Arc::new(Cq::new(4, None).unwrap());
+    let (one, other) = (producer(&cq), producer(&cq));
+    assert!(one.push(done(1)));
+    assert_eq!(times(&cq), [(1, 0)], "nobody has asked for times");
+    cq.record_times().unwrap();
+    // From the last entry to the first ones.
+    assert!(one.push(done(2)) && one.push(done(3)));
+    times(&cq);
+    let mut bounds = vec![clock::raw()];
+    for (id, producer) in [(4, &one), (5, &other), (6, &one)] {
+        assert!(producer.push(done(id)));
+        bounds.push(clock::raw());
+    }
+    other.discard();
+    cq.resize(7).unwrap();
+    let found = times(&cq);
+    assert_eq!(found.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [4, 6]);
+    for ((_, time), bounds) in found.into_iter().zip([[bounds[0], bounds[1]], [bounds[2], bounds[3]]]) {
+        assert!(bounds[0] <= time && time <= bounds[1], "{time} is not in {bounds:?}");
+    }
+    let age = clock::raw() - bounds[0];
+    let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    assert!(clock::wall_at(bounds[0]).abs_diff(wall - age) < 10_000_000);
 }

@@ -180,7 +180,7 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_w
     let cq = unsafe { CqObject::own(cq) };
     // SAFETY: `wc` points to an array of `num_entries` work completions, as ibv_poll_cq(3) requires, and
     // `poll` only passes indices below `max`, which is `num_entries`.
-    cq.queue.poll(max, |i, completion| unsafe { write_wc(wc.add(i), completion) }) as c_int
+    cq.queue.poll(max, |i, completion, _| unsafe { write_wc(wc.add(i), completion) }) as c_int
 }
 
 /// ibv_req_notify_cq(3): arms the queue for one event, for the next solicited or failed completion only if

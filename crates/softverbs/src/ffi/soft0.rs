@@ -18,6 +18,7 @@ pub fn context() -> *mut ibv_context {
     get_or_make(|device, context| {
         (device.transport_type, device.node_type) = verbs::transport().types();
         context.query_device_ex = Some(verbs::query_device_slot);
+        context.query_rt_values = Some(verbs::query_rt_values_slot);
         context.query_port = Some(verbs::query_port_slot);
         context.create_qp_ex = Some(verbs::create_qp_slot);
         context.create_cq_ex = Some(verbs::create_cq_slot);

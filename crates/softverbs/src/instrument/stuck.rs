@@ -156,7 +156,7 @@ mod tests {
         let full = cq(&[Unsignalled]);
         assert!(Producer::new(full.clone(), None, None).unwrap().push(Completion::default()));
         assert_eq!(reported(std::slice::from_ref(&full)), None, "it is in the queue");
-        full.poll(1, |_, _| ());
+        full.poll(1, |_, _, _| ());
         assert_eq!(reported(&[full]), Some(0));
     }
 

@@ -135,7 +135,7 @@ fn a_receive_is_outstanding_while_its_message_arrives() {
     std::io::Write::write_all(&mut far, &half(true)).unwrap();
     let mut done = None;
     while done.is_none() {
-        both.poll(1, |_, completion| done = Some((completion.wr_id, completion.byte_len)));
+        both.poll(1, |_, completion, _| done = Some((completion.wr_id, completion.byte_len)));
     }
     assert_eq!(done, Some((7, 8)));
     assert_eq!(both.outstanding(), Unsignalled);

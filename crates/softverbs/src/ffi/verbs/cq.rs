@@ -13,7 +13,7 @@ use super::channel::ChannelObject;
 use super::events;
 use super::or_null;
 use super::section::Section;
-use crate::cq::Cq;
+use crate::cq::{Cq, Time};
 use crate::ffi::context::{next_number, owns};
 use crate::ffi::object::Object;
 use crate::limits::MAX_CQE;
@@ -21,12 +21,19 @@ use crate::lock;
 use crate::sys::Errno;
 use transport::wr::Completion;
 
+/// The current completion of an extended queue, and when it was added.
+#[derive(Default)]
+pub(super) struct Current {
+    pub(super) completion: Completion,
+    pub(super) time: Time,
+}
+
 /// The data behind the C structure of a completion queue.
 pub(crate) struct CqOwn {
     pub(crate) queue: Arc<Cq>,
     channel: *mut ibv_comp_channel,
-    /// The current completion of an extended queue, between `ibv_start_poll` and `ibv_end_poll`.
-    pub(super) current: Section<Completion>,
+    /// Used between `ibv_start_poll` and `ibv_end_poll`.
+    pub(super) current: Section<Current>,
 }
 
 pub(crate) type CqObject = Object<ibv_cq, CqOwn, ibv_cq_ex>;

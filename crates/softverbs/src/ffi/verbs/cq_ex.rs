@@ -9,16 +9,17 @@
 use libc::c_int;
 use rdma_sys::{
     IBV_WC_STANDARD_FLAGS, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_cq_init_attr_mask,
-    ibv_create_cq_attr_flags as Flags, ibv_poll_cq_attr, ibv_wc_opcode, ibv_wc_status,
+    ibv_create_cq_attr_flags as Flags, ibv_create_cq_wc_flags as WcFlags, ibv_poll_cq_attr, ibv_wc_opcode,
+    ibv_wc_status,
 };
 use std::mem::offset_of;
 use std::ptr::{addr_of_mut, null_mut};
 
-use super::cq::{CqObject, CqOwn, create};
+use super::cq::{CqObject, CqOwn, Current, create, ibv_destroy_cq};
 use super::null_with;
+use crate::clock;
 use crate::ffi::completion::{imm_of, sl_of, src_qp_of, wc_flags_of};
 use crate::ffi::unsupported;
-use transport::wr::Completion;
 
 // An ibv_cq_ex begins with the fields of an ibv_cq.
 const _: () = assert!(
@@ -26,13 +27,16 @@ const _: () = assert!(
         && offset_of!(ibv_cq, async_events_completed) == offset_of!(ibv_cq_ex, async_events_completed)
 );
 
+/// The times when completions were added: by the clock of the device, and by the wall clock.
+const TIMES: u64 = WcFlags::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP.0 as u64
+    | WcFlags::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK.0 as u64;
 /// The standard fields: length, immediate data, queue pair numbers, and fields of other transports, which are
-/// 0.
-const FIELDS: u64 = IBV_WC_STANDARD_FLAGS as u64;
+/// 0; and times.
+const FIELDS: u64 = IBV_WC_STANDARD_FLAGS as u64 | TIMES;
 
 /// The slot of the extended context that the inline function `ibv_create_cq_ex` of `verbs.h` calls. Returns
 /// the queue, which ibv_destroy_cq(3) destroys, or NULL and errno. EOPNOTSUPP: more than the standard fields
-/// are requested (time stamps, for example), a parent domain, or unknown flags. EINVAL, ENOMEM: see
+/// and times are requested, a parent domain, or unknown flags. EINVAL, ENOMEM: see
 /// [`super::ibv_create_cq`].
 ///
 /// # Safety
@@ -69,17 +73,30 @@ pub(crate) unsafe extern "C" fn create_cq_slot(
         cq.read_slid = Some(read_slid);
         cq.read_sl = Some(read_sl);
         cq.read_dlid_path_bits = Some(read_dlid_path_bits);
+        cq.read_completion_ts = Some(read_completion_ts);
+        cq.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
     };
     // SAFETY: ibv_create_cq_ex(3) requires that `channel` is NULL, or was returned by ibv_create_comp_channel
     // and has not been destroyed.
     let cq = unsafe { create(context, given.cqe, given.cq_context, given.channel, given.comp_vector, fill) };
-    if let Ok(cq) = cq {
-        if flags & IGNORE_OVERRUN != 0 && !cq.is_null() {
-            // SAFETY: `cq` is not NULL; `create` has just returned it, and no other thread has it yet.
-            unsafe { CqObject::own(cq) }.queue.ignore_overruns();
+    let cq = match cq {
+        Ok(cq) if !cq.is_null() => cq,
+        Ok(_) => return null_mut(),
+        Err(e) => return null_with(e),
+    };
+    // SAFETY: `create` has just returned it, and no other thread has it yet.
+    let queue = unsafe { &CqObject::own(cq).queue };
+    if flags & IGNORE_OVERRUN != 0 {
+        queue.ignore_overruns();
+    }
+    if given.wc_flags & TIMES != 0 {
+        if let Err(e) = queue.record_times() {
+            // SAFETY: as above; it is not used afterwards.
+            unsafe { ibv_destroy_cq(cq) };
+            return null_with(e);
         }
     }
-    cq.map_or_else(null_with, |cq| if cq.is_null() { null_mut() } else { cq.cast() })
+    cq.cast()
 }
 
 /// The data of a completion queue.
@@ -98,7 +115,7 @@ unsafe fn own<'a>(cq: *mut ibv_cq_ex) -> &'a CqOwn {
 /// # Safety
 ///
 /// As for [`own`], between a successful ibv_start_poll and ibv_end_poll in the same thread.
-unsafe fn current<'a>(cq: *mut ibv_cq_ex) -> &'a mut Completion {
+unsafe fn current<'a>(cq: *mut ibv_cq_ex) -> &'a mut Current {
     // SAFETY: the caller guarantees that this thread is inside the section since `ibv_start_poll`; each call
     // uses one result of this function and drops it before it returns.
     unsafe { own(cq).current.value() }
@@ -113,14 +130,14 @@ unsafe fn current<'a>(cq: *mut ibv_cq_ex) -> &'a mut Completion {
 unsafe fn take_next(cq: *mut ibv_cq_ex) -> c_int {
     let mut found = None;
     // SAFETY: the caller guarantees that `cq` has not been destroyed.
-    unsafe { own(cq) }.queue.poll(1, |_, completion| found = Some(*completion));
-    let Some(completion) = found else { return libc::ENOENT };
+    unsafe { own(cq) }.queue.poll(1, |_, completion, time| found = Some((*completion, time)));
+    let Some((completion, time)) = found else { return libc::ENOENT };
     // SAFETY: the caller guarantees that this thread is inside the section. Programs read these two fields
     // between ibv_start_poll and ibv_end_poll only, on the thread that is inside.
     unsafe {
         addr_of_mut!((*cq).wr_id).write(completion.wr_id);
         addr_of_mut!((*cq).status).write(completion.status as ibv_wc_status::Type);
-        *current(cq) = completion;
+        *current(cq) = Current { completion, time };
     }
     0
 }
@@ -157,25 +174,27 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
 
 /// Defines functions that read a field of the current completion.
 macro_rules! readers {
-    ($($name:ident -> $return:ty, |$completion:ident| $value:expr;)*) => { $(
+    ($($name:ident -> $return:ty, |$current:pat_param| $value:expr;)*) => { $(
         unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $return {
             // SAFETY: the manual page of ibv_create_cq_ex(3) requires that `cq` has not been destroyed and
             // that ibv_start_poll has succeeded on this thread, which is therefore inside the section.
-            let $completion: &Completion = unsafe { current(cq) };
+            let $current: &Current = unsafe { current(cq) };
             $value
         }
     )* };
 }
 
 readers! {
-    read_opcode -> ibv_wc_opcode::Type, |completion| completion.opcode;
-    read_vendor_err -> u32, |_completion| 0;
-    read_byte_len -> u32, |completion| completion.byte_len;
-    read_imm_data -> u32, |completion| imm_of(completion);
-    read_qp_num -> u32, |completion| completion.qp_num;
-    read_src_qp -> u32, |completion| src_qp_of(completion);
-    read_wc_flags -> u32, |completion| wc_flags_of(completion);
-    read_slid -> u32, |_completion| 0;
-    read_sl -> u8, |completion| sl_of(completion);
-    read_dlid_path_bits -> u8, |_completion| 0;
+    read_opcode -> ibv_wc_opcode::Type, |Current { completion, .. }| completion.opcode;
+    read_vendor_err -> u32, |_| 0;
+    read_byte_len -> u32, |Current { completion, .. }| completion.byte_len;
+    read_imm_data -> u32, |Current { completion, .. }| imm_of(completion);
+    read_qp_num -> u32, |Current { completion, .. }| completion.qp_num;
+    read_src_qp -> u32, |Current { completion, .. }| src_qp_of(completion);
+    read_wc_flags -> u32, |Current { completion, .. }| wc_flags_of(completion);
+    read_slid -> u32, |_| 0;
+    read_sl -> u8, |Current { completion, .. }| sl_of(completion);
+    read_dlid_path_bits -> u8, |_| 0;
+    read_completion_ts -> u64, |Current { time, .. }| *time;
+    read_completion_wallclock_ns -> u64, |Current { time, .. }| clock::wall_at(*time);
 }

@@ -8,11 +8,13 @@
 use libc::{c_char, c_int};
 use rdma_sys::{
     IBV_LINK_LAYER_ETHERNET, ibv_atomic_cap, ibv_context, ibv_device, ibv_device_attr, ibv_device_attr_ex,
-    ibv_device_cap_flags, ibv_mtu, ibv_port_attr, ibv_port_state, ibv_query_device_ex_input,
+    ibv_device_cap_flags, ibv_mtu, ibv_port_attr, ibv_port_state, ibv_query_device_ex_input, ibv_values_ex,
+    ibv_values_mask,
 };
-use std::ptr::addr_of;
+use std::ptr::{addr_of, addr_of_mut};
 
 use super::{PKEY, PORT, gid, transport};
+use crate::clock;
 use crate::guid::OUI;
 use crate::limits::*;
 use crate::sys::{self, set_errno};
@@ -195,9 +197,35 @@ pub unsafe fn ibv_query_device_ex(
     unsafe { query_device_slot(context, input, attr, size_of::<ibv_device_attr_ex>()) }
 }
 
+/// The slot of the extended context that the inline function `ibv_query_rt_values_ex` of `verbs.h` calls:
+/// stores the time of the clock of the device, by which completions are stamped. All of it is in `tv_nsec`, as
+/// the drivers of adapters have it. Returns 0; `comp_mask` has what was stored.
+///
+/// # Safety
+///
+/// `values` must point to an ibv_values_ex.
+pub(crate) unsafe extern "C" fn query_rt_values_slot(
+    _context: *mut ibv_context,
+    values: *mut ibv_values_ex,
+) -> c_int {
+    const RAW_CLOCK: u32 = ibv_values_mask::IBV_VALUES_MASK_RAW_CLOCK.0;
+    // SAFETY: the caller guarantees that `values` points to an ibv_values_ex, which consists of integers.
+    unsafe {
+        let wanted = addr_of!((*values).comp_mask).read() & RAW_CLOCK;
+        if wanted != 0 {
+            addr_of_mut!((*values).raw_clock.tv_sec).write(0);
+            addr_of_mut!((*values).raw_clock.tv_nsec).write(clock::raw() as _);
+        }
+        addr_of_mut!((*values).comp_mask).write(wanted);
+    }
+    0
+}
+
 /// IBV_DEVICE_FLUSH_GLOBAL, IBV_DEVICE_FLUSH_PERSISTENT and IBV_DEVICE_ATOMIC_WRITE of `device_cap_flags_ex`,
 /// which rdma-core 44 does not define.
 const DEVICE_FLUSH_AND_ATOMIC_WRITE: u64 = 1 << 38 | 1 << 39 | 1 << 40;
+/// The clock of the device in kHz: its times are nanoseconds.
+const CLOCK_KHZ: u64 = 1_000_000;
 const DEVICE_MEM_WINDOW: u32 = ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW.0;
 const DEVICE_MEM_WINDOW_TYPE_2B: u32 = ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
 
@@ -241,6 +269,7 @@ fn device_attributes() -> ibv_device_attr_ex {
         attr.device_cap_flags_ex |= DEVICE_FLUSH_AND_ATOMIC_WRITE;
     }
     attr.phys_port_cnt_ex = 1;
+    (attr.completion_timestamp_mask, attr.hca_core_clock) = (u64::MAX, CLOCK_KHZ);
     // IBV_ODP_SUPPORT, IBV_ODP_SUPPORT_IMPLICIT
     attr.odp_caps.general_caps = 0b11;
     // SEND, RECV, WRITE, READ, ATOMIC and SRQ_RECV.

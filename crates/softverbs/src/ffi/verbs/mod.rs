@@ -52,7 +52,7 @@ pub use device::{
     ibv_get_device_guid, ibv_get_device_index, ibv_get_device_name, ibv_get_pkey_index, ibv_query_device,
     ibv_query_device_ex, ibv_query_pkey, ibv_query_port,
 };
-pub(crate) use device::{query_device_slot, query_port_slot};
+pub(crate) use device::{query_device_slot, query_port_slot, query_rt_values_slot};
 pub use events::{ibv_ack_async_event, ibv_get_async_event};
 pub use gid::{_ibv_query_gid_ex, _ibv_query_gid_table, GidEntry, ibv_query_gid, ibv_query_gid_type};
 pub(crate) use mr::advise_mr_slot;
