@@ -140,7 +140,10 @@ sends_i(struct side *side)
 /* The traffic class and the hop limit of the address handle of rc.h, and other ones. */
 static const uint8_t classes[] = {0, 0xb8}, limits[] = {64, 7};
 
-/* The next datagram, number i, has those in its header, and so have the attributes of an address handle for its sender. */
+/*
+ * The next datagram, number i, has those in its header, and so have the attributes of an address handle for
+ * its sender.
+ */
 static struct ibv_ah_attr
 expect_header(struct rc *rc, unsigned i)
 {

@@ -414,8 +414,8 @@ impl Cq {
         }
     }
 
-    /// Takes up to `max` completions and passes each to `out`, with its [`Time`]. If there are none, drives the connections of
-    /// the queue and tries again.
+    /// Takes up to `max` completions and passes each to `out`, with its [`Time`]. If there are none, drives
+    /// the connections of the queue and tries again.
     pub(crate) fn poll(&self, max: usize, mut out: impl FnMut(usize, &Completion, Time)) -> usize {
         let (mut got, armed) = self.take(max, &mut out);
         let mut full = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What others send to queue pairs for datagrams, to services that are resolved (SIDR) and to multicast groups,
-//! and programs that join and leave groups in a loop. Each test runs in a separate network namespace.
+//! What others send to queue pairs for datagrams, to services that are resolved (SIDR) and to multicast
+//! groups, and programs that join and leave groups in a loop. Each test runs in a separate network namespace.
 
 mod common;
 

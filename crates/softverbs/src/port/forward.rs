@@ -43,8 +43,8 @@ pub(super) struct Requester {
 }
 
 // Offsets: 0 magic, 4 kind, 5 family (4 or 6), 6 source port (answer: position, 0), 8 source address (answer:
-// nonce), 24 destination address, 40 traffic class, 41 hop limit. Held: 8 address, 24 GUID, 32 communication id. IPv4 addresses are
-// IPv4-mapped.
+// nonce), 24 destination address, 40 traffic class, 41 hop limit. Held: 8 address, 24 GUID, 32 communication
+// id. IPv4 addresses are IPv4-mapped.
 
 impl<'a> Message<'a> {
     /// The header in front of the datagram.

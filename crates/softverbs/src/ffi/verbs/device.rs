@@ -198,8 +198,8 @@ pub unsafe fn ibv_query_device_ex(
 }
 
 /// The slot of the extended context that the inline function `ibv_query_rt_values_ex` of `verbs.h` calls:
-/// stores the time of the clock of the device, by which completions are stamped. All of it is in `tv_nsec`, as
-/// the drivers of adapters have it. Returns 0; `comp_mask` has what was stored.
+/// stores the time of the clock of the device, by which completions are stamped. All of it is in `tv_nsec`,
+/// as the drivers of adapters have it. Returns 0; `comp_mask` has what was stored.
 ///
 /// # Safety
 ///

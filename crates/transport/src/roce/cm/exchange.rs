@@ -126,7 +126,7 @@ impl Exchange {
         now: Micros,
         out: &mut Outputs,
     ) -> Result<Self, Errno> {
-        let req = messages::request(id, settings, route, call)?;
+        let req = messages::req(id, settings, route, call)?;
         let timing = settings.timing;
         let own_pace = Pace {
             interval: request_interval_us(timing.response_timeout, timing.packet_life),
@@ -226,7 +226,7 @@ impl Exchange {
         if self.state != State::ReqReceived || self.is_destroyed {
             return Err(libc::EINVAL);
         }
-        let rep = messages::reply(self, call)?;
+        let rep = messages::rep(self, call)?;
         self.qpn = call.qpn;
         self.terms = self.terms.with_accept(call);
         self.state = State::RepSent;
@@ -240,7 +240,7 @@ impl Exchange {
             return Err(libc::EINVAL);
         }
         // A repeated REP is answered without private data, as the kernel does.
-        let rtu = messages::ready(self, private_data)?;
+        let rtu = messages::rtu(self, private_data)?;
         self.state = State::Established;
         self.send(Message::Rtu(rtu), out);
         Ok(())
@@ -271,7 +271,7 @@ impl Exchange {
         match self.state {
             _ if self.is_destroyed => Err(libc::EINVAL),
             State::Established => {
-                let dreq = messages::disconnection(self, padded(private_data)?);
+                let dreq = messages::dreq(self, padded(private_data)?);
                 self.state = State::DreqSent(Due::Disconnected);
                 self.send_repeatedly(dreq, now, out);
                 Ok(())
@@ -288,7 +288,7 @@ impl Exchange {
     /// The queue pair has received a packet of the peer, which replaces the RTU.
     pub(super) fn received_data(&mut self, out: &mut Outputs) {
         if self.state == State::RepSent {
-            self.is_established(out);
+            self.enter_established(out);
         }
     }
 
@@ -303,7 +303,7 @@ impl Exchange {
             State::RepSent => self.give_up(Reason::CONSUMER, Due::Nothing, now, out),
             State::Established => {
                 self.state = State::DreqSent(Due::Nothing);
-                let dreq = messages::disconnection(self, [0; Dreq::PRIVATE_DATA_LEN]);
+                let dreq = messages::dreq(self, [0; Dreq::PRIVATE_DATA_LEN]);
                 self.send_repeatedly(dreq, now, out);
             }
             State::DreqSent(_) | State::TimeWait(_) | State::Gone => {}
@@ -326,13 +326,13 @@ impl Exchange {
                 out.push_back(Output::Send { route: self.terms.route, mad: repeat.mad.clone() });
                 return;
             }
-            return self.is_unanswered(now, out);
+            return self.retries_exhausted(now, out);
         }
         if self.ends.is_none_or(|ends| ends > now) {
             return;
         }
         match self.state {
-            State::ReqReceived => self.is_abandoned(Reason::TIMEOUT, messages::EMPTY, now, out),
+            State::ReqReceived => self.abandon(Reason::TIMEOUT, messages::EMPTY, now, out),
             State::TimeWait(_) => self.end_time_wait(out),
             _ => self.ends = None,
         }
@@ -365,7 +365,7 @@ impl Exchange {
     }
 
     /// All repetitions of a message are without an answer.
-    fn is_unanswered(&mut self, now: Micros, out: &mut Outputs) {
+    fn retries_exhausted(&mut self, now: Micros, out: &mut Outputs) {
         match self.state {
             State::ReqSent => {
                 self.refuse(Reason::TIMEOUT, messages::EMPTY, now, out);
@@ -375,27 +375,27 @@ impl Exchange {
                 self.give_up(Reason::TIMEOUT, Due::Nothing, now, out);
                 self.report(Event::Unreachable, out);
             }
-            State::DreqSent(due) => self.is_disconnected(due, now, out),
+            State::DreqSent(due) => self.end_connection(due, now, out),
             _ => self.repeat = None,
         }
     }
 
     /// The RTU, or what replaces it, has arrived.
-    fn is_established(&mut self, out: &mut Outputs) {
+    fn enter_established(&mut self, out: &mut Outputs) {
         self.state = State::Established;
         self.repeat = None;
         self.report(Event::Established, out);
     }
 
     /// The connection has ended at both sides, or the peer is lost.
-    fn is_disconnected(&mut self, due: Due, now: Micros, out: &mut Outputs) {
+    fn end_connection(&mut self, due: Due, now: Micros, out: &mut Outputs) {
         self.report_due(due, out);
         let exit = if due == Due::Disconnected { Due::TimeWaitExit } else { Due::Nothing };
         self.wait(exit, now);
     }
 
     /// The attempt ends without an answer to the peer, which has given it up.
-    fn is_abandoned(
+    fn abandon(
         &mut self,
         reason: Reason,
         private_data: [u8; REJECT_DATA_LEN],
@@ -439,7 +439,7 @@ impl Exchange {
         self.rejection = Some(Rejection { reason, private_data: Box::new(messages::EMPTY) });
         self.send_rejection(Answered::Req, self.peer.comm_id, out);
         self.state = State::DreqSent(due);
-        let dreq = messages::disconnection(self, [0; Dreq::PRIVATE_DATA_LEN]);
+        let dreq = messages::dreq(self, [0; Dreq::PRIVATE_DATA_LEN]);
         self.send_repeatedly(dreq, now, out);
     }
 
@@ -486,7 +486,7 @@ impl Exchange {
 
     fn send_rejection(&self, answered: Answered, remote_comm_id: u32, out: &mut Outputs) {
         if let Some(rejection) = &self.rejection {
-            self.send(messages::rejection(self, rejection, answered, remote_comm_id), out);
+            self.send(messages::rej(self, rejection, answered, remote_comm_id), out);
         }
     }
 }

@@ -246,30 +246,32 @@ impl Manager {
     /// A datagram to queue pair 1 has arrived.
     pub fn receive(&mut self, mad: &Mad, route: Route, now: Micros) -> Received {
         match &mad.message {
-            Message::Req(req) => return self.requested(req, mad.transaction, route, now),
-            Message::Rep(rep) => self.replied(rep, mad.transaction, route, now),
+            Message::Req(req) => return self.received_req(req, mad.transaction, route, now),
+            Message::Rep(rep) => self.received_rep(rep, mad.transaction, route, now),
             Message::Mra(mra) => {
-                self.find(mra.remote_comm_id, route, |exchange, _| exchange.delayed(mra, now));
+                self.find(mra.remote_comm_id, route, |exchange, _| exchange.received_mra(mra, now));
             }
-            Message::Rej(rej) => self.rejected(rej, route, now),
+            Message::Rej(rej) => self.received_rej(rej, route, now),
             Message::Rtu(rtu) => {
-                self.find(rtu.remote_comm_id, route, |exchange, out| exchange.ready(rtu.local_comm_id, out));
+                self.find(rtu.remote_comm_id, route, |exchange, out| {
+                    exchange.received_rtu(rtu.local_comm_id, out)
+                });
             }
             Message::Dreq(dreq) => {
                 let is_known = self.find(dreq.remote_comm_id, route, |exchange, out| {
-                    exchange.disconnecting(dreq, mad.transaction, now, out)
+                    exchange.received_dreq(dreq, mad.transaction, now, out)
                 });
                 if is_known != Some(true) {
-                    self.send(route, mad.transaction, unknown_disconnected(dreq));
+                    self.send(route, mad.transaction, drep_to_unknown(dreq));
                 }
             }
             Message::Drep(drep) => {
                 self.find(drep.remote_comm_id, route, |exchange, out| {
-                    exchange.disconnected(drep.local_comm_id, now, out);
+                    exchange.received_drep(drep.local_comm_id, now, out);
                 });
             }
-            Message::SidrReq(req) => return self.sidr_requested(req, mad.transaction, route),
-            Message::SidrRep(rep) => self.sidr_replied(rep, mad.transaction, route),
+            Message::SidrReq(req) => return self.received_sidr_req(req, mad.transaction, route),
+            Message::SidrRep(rep) => self.received_sidr_rep(rep, mad.transaction, route),
         }
         Received::Taken
     }
@@ -278,10 +280,10 @@ impl Manager {
         self.outputs.push_back(Output::Send { route, mad: Mad { transaction, message } });
     }
 
-    fn requested(&mut self, req: &Req, transaction: u64, route: Route, now: Micros) -> Received {
+    fn received_req(&mut self, req: &Req, transaction: u64, route: Route, now: Micros) -> Received {
         let origin = Origin { route, ca_guid: req.local_ca_guid, comm_id: req.local_comm_id };
         if let Some(id) = self.requests.get(&origin).copied() {
-            self.find(id.0, route, |exchange, out| exchange.requested_again(now, out));
+            self.find(id.0, route, |exchange, out| exchange.duplicate_req(now, out));
             return Received::Taken;
         }
         let Some(listener) = self.listeners.find(req.service_id, route.local) else {
@@ -367,17 +369,17 @@ impl Manager {
         true
     }
 
-    fn replied(&mut self, rep: &Rep, transaction: u64, route: Route, now: Micros) {
+    fn received_rep(&mut self, rep: &Rep, transaction: u64, route: Route, now: Micros) {
         let is_first = self.find(rep.remote_comm_id, route, |exchange, _| exchange.awaits_reply());
         let queue_pair = QueuePair { address: route.remote, ca_guid: rep.local_ca_guid, qpn: rep.local_qpn };
         if is_first == Some(true) && (rep.local_comm_id == 0 || is_reserved(rep.local_qpn)) {
             return;
         }
         if is_first == Some(true) && self.end_stale(queue_pair, now) {
-            self.find(rep.remote_comm_id, route, |exchange, out| exchange.is_stale(rep, now, out));
+            self.find(rep.remote_comm_id, route, |exchange, out| exchange.reject_stale_rep(rep, now, out));
             return;
         }
-        let is_known = self.find(rep.remote_comm_id, route, |exchange, out| exchange.replied(rep, out));
+        let is_known = self.find(rep.remote_comm_id, route, |exchange, out| exchange.received_rep(rep, out));
         if is_known != Some(true) {
             let reason = Reason::INVALID_COMM_ID;
             let rej = rejection(rep.remote_comm_id, rep.local_comm_id, Answered::Rep, reason);
@@ -385,7 +387,7 @@ impl Manager {
         }
     }
 
-    fn rejected(&mut self, rej: &Rej, route: Route, now: Micros) {
+    fn received_rej(&mut self, rej: &Rej, route: Route, now: Micros) {
         let mut id = rej.remote_comm_id;
         if id == 0 && rej.reason == Reason::TIMEOUT {
             // The peer has not received a REP, and identifies its REQ by its GUID.
@@ -394,7 +396,7 @@ impl Manager {
             let Some(request) = self.requests.get(&origin) else { return };
             id = request.0;
         }
-        self.find(id, route, |exchange, out| exchange.rejected(rej, now, out));
+        self.find(id, route, |exchange, out| exchange.received_rej(rej, now, out));
     }
 
     /// A communication id that neither an exchange nor the program has.
@@ -547,7 +549,7 @@ pub fn refusal(mad: &Mad, reason: Reason) -> Option<Mad> {
     let message = match &mad.message {
         Message::Req(req) => rejection(0, req.local_comm_id, Answered::Req, reason),
         Message::Rep(rep) => rejection(rep.remote_comm_id, rep.local_comm_id, Answered::Rep, reason),
-        Message::Dreq(dreq) => unknown_disconnected(dreq),
+        Message::Dreq(dreq) => drep_to_unknown(dreq),
         Message::SidrReq(req) => sidr::refusal(req, SidrStatus::UNSUPPORTED),
         _ => return None,
     };
@@ -568,7 +570,7 @@ fn rejection(local_comm_id: u32, remote_comm_id: u32, answered: Answered, reason
 }
 
 /// The DREP to a DREQ for which there is no exchange.
-fn unknown_disconnected(dreq: &Dreq) -> Message {
+fn drep_to_unknown(dreq: &Dreq) -> Message {
     Message::Drep(Drep {
         local_comm_id: dreq.remote_comm_id,
         remote_comm_id: dreq.local_comm_id,

@@ -145,7 +145,7 @@ impl Resolution {
         };
         self.answer = Some(Box::new(rep));
         self.state = State::Answered;
-        // The peer does not tell how often it repeats its request. This is how Linux does.
+        // The peer does not announce how often it repeats its request. This is how Linux does.
         let intervals = Micros::from(self.timing.max_retries) + 1;
         self.ends = Some(now + intervals * duration_us(self.timing.response_timeout));
         self.send_answer(out);
@@ -154,7 +154,7 @@ impl Resolution {
 
     /// The SIDR_REQ has arrived again. There is no message by which the peer would wait longer for the
     /// answer.
-    pub(super) fn requested_again(&self, out: &mut Outputs) {
+    pub(super) fn duplicate_req(&self, out: &mut Outputs) {
         self.send_answer(out);
     }
 
@@ -166,7 +166,7 @@ impl Resolution {
     }
 
     /// The SIDR_REP.
-    pub(super) fn replied(&mut self, rep: &SidrRep, out: &mut Outputs) {
+    pub(super) fn received_sidr_rep(&mut self, rep: &SidrRep, out: &mut Outputs) {
         if self.state == State::Sent {
             self.finish();
             self.report(

@@ -88,7 +88,7 @@ impl Query {
     }
 
     fn reply(&self, reply: &SidrReply) -> Outcome {
-        assert!(self.answered.is_some(), "{reply:?} of nobody");
+        assert!(self.answered.is_some(), "{reply:?} without an answer");
         let (answer, seed) = (self.plan.answer, self.plan.seed);
         let refused = data(seed, REJECT + PASSIVE as u64);
         let (status, queue_pair, private_data) = match answer {

@@ -41,12 +41,7 @@ pub(in super::super) fn valid_qpn(qpn: u32) -> Result<(), Errno> {
     valid((1..=MAX_QPN).contains(&qpn))
 }
 
-pub(super) fn request(
-    id: CommId,
-    settings: &Settings,
-    route: Route,
-    call: &Connect<'_>,
-) -> Result<Req, Errno> {
+pub(super) fn req(id: CommId, settings: &Settings, route: Route, call: &Connect<'_>) -> Result<Req, Errno> {
     let timing = settings.timing;
     valid_qpn(call.qpn)?;
     valid(call.flow_label <= MAX_FLOW_LABEL && call.ack_timeout <= MAX_CODE)?;
@@ -94,7 +89,7 @@ pub(super) fn request(
     })
 }
 
-pub(super) fn reply(exchange: &Exchange, call: &Accept<'_>) -> Result<Rep, Errno> {
+pub(super) fn rep(exchange: &Exchange, call: &Accept<'_>) -> Result<Rep, Errno> {
     valid_qpn(call.qpn)?;
     valid(call.rnr_retry_count <= MAX_COUNT)?;
     valid(call.target_ack_delay <= MAX_CODE)?;
@@ -116,7 +111,7 @@ pub(super) fn reply(exchange: &Exchange, call: &Accept<'_>) -> Result<Rep, Errno
     })
 }
 
-pub(super) fn ready(exchange: &Exchange, private_data: &[u8]) -> Result<Rtu, Errno> {
+pub(super) fn rtu(exchange: &Exchange, private_data: &[u8]) -> Result<Rtu, Errno> {
     Ok(Rtu {
         local_comm_id: exchange.id.0,
         remote_comm_id: exchange.peer.comm_id,
@@ -124,7 +119,7 @@ pub(super) fn ready(exchange: &Exchange, private_data: &[u8]) -> Result<Rtu, Err
     })
 }
 
-pub(super) fn delay(exchange: &Exchange, answered: Answered) -> Message {
+pub(super) fn mra(exchange: &Exchange, answered: Answered) -> Message {
     Message::Mra(Mra {
         local_comm_id: exchange.id.0,
         remote_comm_id: exchange.peer.comm_id,
@@ -136,7 +131,7 @@ pub(super) fn delay(exchange: &Exchange, answered: Answered) -> Message {
 
 /// A REJ. One for a timeout has the GUID of this side: the peer finds the request by it, since it may not
 /// have sent its own communication id.
-pub(super) fn rejection(
+pub(super) fn rej(
     exchange: &Exchange,
     rejection: &Rejection,
     answered: Answered,
@@ -159,7 +154,7 @@ pub(super) fn rejection(
     Message::Rej(rej)
 }
 
-pub(super) fn disconnection(exchange: &Exchange, private_data: [u8; Dreq::PRIVATE_DATA_LEN]) -> Message {
+pub(super) fn dreq(exchange: &Exchange, private_data: [u8; Dreq::PRIVATE_DATA_LEN]) -> Message {
     Message::Dreq(Dreq {
         local_comm_id: exchange.id.0,
         remote_comm_id: exchange.peer.comm_id,
@@ -168,7 +163,7 @@ pub(super) fn disconnection(exchange: &Exchange, private_data: [u8; Dreq::PRIVAT
     })
 }
 
-pub(super) fn disconnected(exchange: &Exchange) -> Message {
+pub(super) fn drep(exchange: &Exchange) -> Message {
     Message::Drep(Drep {
         local_comm_id: exchange.id.0,
         remote_comm_id: exchange.peer.comm_id,

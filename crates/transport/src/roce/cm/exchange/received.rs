@@ -11,9 +11,9 @@ use crate::units::Micros;
 
 impl Exchange {
     /// The REQ of this exchange has arrived again.
-    pub(in super::super) fn requested_again(&mut self, now: Micros, out: &mut Outputs) {
+    pub(in super::super) fn duplicate_req(&mut self, now: Micros, out: &mut Outputs) {
         match self.state {
-            State::ReqReceived => self.send(messages::delay(self, Answered::Req), out),
+            State::ReqReceived => self.send(messages::mra(self, Answered::Req), out),
             // The REP is lost, or has crossed the REQ.
             State::RepSent => {
                 if let Some(repeat) = &self.repeat {
@@ -35,7 +35,7 @@ impl Exchange {
     }
 
     /// A REP. Returns false if it belongs to another connection than this exchange.
-    pub(in super::super) fn replied(&mut self, rep: &Rep, out: &mut Outputs) -> bool {
+    pub(in super::super) fn received_rep(&mut self, rep: &Rep, out: &mut Outputs) -> bool {
         if self.state == State::ReqSent {
             self.peer = Peer { comm_id: rep.local_comm_id, ca_guid: rep.local_ca_guid, qpn: rep.local_qpn };
             self.terms = self.terms.with_reply(rep);
@@ -55,9 +55,9 @@ impl Exchange {
             return false;
         }
         match self.state {
-            State::RepReceived => self.send(messages::delay(self, Answered::Rep), out),
+            State::RepReceived => self.send(messages::mra(self, Answered::Rep), out),
             State::Established => {
-                if let Ok(rtu) = messages::ready(self, &[]) {
+                if let Ok(rtu) = messages::rtu(self, &[]) {
                     self.send(Message::Rtu(rtu), out);
                 }
             }
@@ -67,7 +67,7 @@ impl Exchange {
     }
 
     /// A REP from a queue pair that already has another connection: the attempt fails at both sides.
-    pub(in super::super) fn is_stale(&mut self, rep: &Rep, now: Micros, out: &mut Outputs) {
+    pub(in super::super) fn reject_stale_rep(&mut self, rep: &Rep, now: Micros, out: &mut Outputs) {
         let reason = Reason::STALE_CONNECTION;
         self.peer.comm_id = rep.local_comm_id;
         self.state = State::RepReceived;
@@ -76,14 +76,14 @@ impl Exchange {
     }
 
     /// An RTU with this communication id of the peer.
-    pub(in super::super) fn ready(&mut self, comm_id: u32, out: &mut Outputs) {
+    pub(in super::super) fn received_rtu(&mut self, comm_id: u32, out: &mut Outputs) {
         if self.state == State::RepSent && comm_id == self.peer.comm_id {
-            self.is_established(out);
+            self.enter_established(out);
         }
     }
 
     /// An MRA: the peer needs more time.
-    pub(in super::super) fn delayed(&mut self, mra: &Mra, now: Micros) {
+    pub(in super::super) fn received_mra(&mut self, mra: &Mra, now: Micros) {
         let is_expected = match self.state {
             State::ReqSent => mra.answered == Answered::Req,
             State::RepSent => mra.answered == Answered::Rep && mra.local_comm_id == self.peer.comm_id,
@@ -95,15 +95,15 @@ impl Exchange {
     }
 
     /// A REJ.
-    pub(in super::super) fn rejected(&mut self, rej: &Rej, now: Micros, out: &mut Outputs) {
+    pub(in super::super) fn received_rej(&mut self, rej: &Rej, now: Micros, out: &mut Outputs) {
         if self.state != State::ReqSent && rej.local_comm_id != self.peer.comm_id {
             return;
         }
-        self.is_ended_by_peer(rej.reason, rej.private_data, now, out);
+        self.ended_by_peer(rej.reason, rej.private_data, now, out);
     }
 
     /// The peer has ended the attempt or the connection.
-    fn is_ended_by_peer(
+    fn ended_by_peer(
         &mut self,
         reason: Reason,
         private_data: [u8; REJECT_DATA_LEN],
@@ -112,10 +112,10 @@ impl Exchange {
     ) {
         match self.state {
             State::ReqSent | State::RepReceived | State::ReqReceived | State::RepSent => {
-                self.is_abandoned(reason, private_data, now, out);
+                self.abandon(reason, private_data, now, out);
             }
-            State::Established => self.is_disconnected(Due::Disconnected, now, out),
-            State::DreqSent(due) => self.is_disconnected(due, now, out),
+            State::Established => self.end_connection(Due::Disconnected, now, out),
+            State::DreqSent(due) => self.end_connection(due, now, out),
             State::TimeWait(_) | State::Gone => {}
         }
     }
@@ -130,11 +130,11 @@ impl Exchange {
     /// reasons of [`Exchange::destroy`] at the other side.
     pub(in super::super) fn peer_died(&mut self, now: Micros, out: &mut Outputs) {
         let reason = if self.is_active { Reason::CONSUMER } else { Reason::TIMEOUT };
-        self.is_ended_by_peer(reason, messages::EMPTY, now, out);
+        self.ended_by_peer(reason, messages::EMPTY, now, out);
     }
 
     /// A DREQ. Returns false if it belongs to another connection than this exchange.
-    pub(in super::super) fn disconnecting(
+    pub(in super::super) fn received_dreq(
         &mut self,
         dreq: &Dreq,
         transaction: u64,
@@ -153,28 +153,28 @@ impl Exchange {
         }
         // The DREP has the transaction id of the DREQ. It is sent before the end is reported, at which the
         // program may exit.
-        let drep = super::Mad { transaction, message: messages::disconnected(self) };
+        let drep = super::Mad { transaction, message: messages::drep(self) };
         out.push_back(super::Output::Send { route: self.route(), mad: drep });
         match self.state {
             State::ReqSent | State::RepReceived => {
-                self.is_abandoned(Reason::CONSUMER, messages::EMPTY, now, out);
+                self.abandon(Reason::CONSUMER, messages::EMPTY, now, out);
             }
             // The RTU is lost: only an established peer disconnects.
             State::RepSent => {
-                self.is_established(out);
-                self.is_disconnected(Due::Disconnected, now, out);
+                self.enter_established(out);
+                self.end_connection(Due::Disconnected, now, out);
             }
-            State::Established => self.is_disconnected(Due::Disconnected, now, out),
-            State::DreqSent(due) => self.is_disconnected(due, now, out),
+            State::Established => self.end_connection(Due::Disconnected, now, out),
+            State::DreqSent(due) => self.end_connection(due, now, out),
             State::TimeWait(_) | State::ReqReceived | State::Gone => {}
         }
         true
     }
 
     /// A DREP with this communication id of the peer.
-    pub(in super::super) fn disconnected(&mut self, comm_id: u32, now: Micros, out: &mut Outputs) {
+    pub(in super::super) fn received_drep(&mut self, comm_id: u32, now: Micros, out: &mut Outputs) {
         if let (State::DreqSent(due), true) = (self.state, comm_id == self.peer.comm_id) {
-            self.is_disconnected(due, now, out);
+            self.end_connection(due, now, out);
         }
     }
 }

@@ -39,10 +39,10 @@ impl Manager {
             .unwrap_or(Err(libc::EINVAL))
     }
 
-    pub(super) fn sidr_requested(&mut self, req: &SidrReq, transaction: u64, route: Route) -> Received {
+    pub(super) fn received_sidr_req(&mut self, req: &SidrReq, transaction: u64, route: Route) -> Received {
         let origin = Origin { route, transaction, request_id: req.request_id };
         if let Some(id) = self.sidr_requests.get(&origin).copied() {
-            self.update_resolution(id, |resolution, out| resolution.requested_again(out));
+            self.update_resolution(id, |resolution, out| resolution.duplicate_req(out));
             return Received::Taken;
         }
         let Some(listener) = self.listeners.find(req.service_id, route.local) else {
@@ -70,12 +70,12 @@ impl Manager {
         Received::Taken
     }
 
-    pub(super) fn sidr_replied(&mut self, rep: &SidrRep, transaction: u64, route: Route) {
+    pub(super) fn received_sidr_rep(&mut self, rep: &SidrRep, transaction: u64, route: Route) {
         let id = CommId(rep.request_id);
         let is_answer =
             |resolution: &Resolution| resolution.route == route && resolution.transaction == transaction;
         if self.resolutions.get(&id).is_some_and(is_answer) {
-            self.update_resolution(id, |resolution, out| resolution.replied(rep, out));
+            self.update_resolution(id, |resolution, out| resolution.received_sidr_rep(rep, out));
         }
     }
 

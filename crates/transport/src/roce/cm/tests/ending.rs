@@ -238,7 +238,7 @@ fn only_a_connection_can_be_disconnected() {
 }
 
 #[test]
-fn a_dreq_for_nobody_is_answered() {
+fn a_dreq_to_an_unknown_communication_id_is_answered() {
     let mut pair = Pair::new();
     let dreq = Dreq {
         local_comm_id: 5,
@@ -300,7 +300,7 @@ fn destroyed_connections_that_the_peer_does_not_end_are_limited() {
 }
 
 #[test]
-fn a_peer_that_dies_has_ended_what_there_was() {
+fn the_death_of_a_peer_ends_the_attempt_or_connection() {
     let died = |pair: &mut Pair, side: usize| {
         let peers: Vec<_> = pair.managers[side].local_peers().collect();
         assert_eq!(peers, [], "another GUID");

@@ -103,7 +103,7 @@ fn a_request_is_repeated_early_and_then_as_by_linux() {
     assert_eq!(times[..6], [200, 600, 1_400, 3_000, 4_831, 9_663]);
     assert_eq!((times.len(), (pair.now - began) / MS), (4 + 15, 16 * 4_831 + 13));
     assert_eq!(failed.0, (id, Event::Unreachable));
-    // The peer, which may have the request, is told.
+    // The peer may have the request, and gets a REJ.
     let [Mad { message: Message::Rej(rej), .. }] = &failed.1[..] else { panic!("{failed:?}") };
     assert_eq!((rej.reason, rej.remote_comm_id, rej.info_len), (Reason::TIMEOUT, 0, 8));
     assert_eq!(rej.info[..8], GUIDS[0].to_be_bytes());
@@ -187,7 +187,7 @@ fn data_replaces_the_rtu() {
 }
 
 #[test]
-fn a_reply_for_nobody_is_rejected() {
+fn a_rep_to_an_unknown_communication_id_is_rejected() {
     let mut pair = Pair::new();
     let (_, passive, rep) = pair.accepted([QPN, 2]);
     pair.managers[0] = manager(0, 100);

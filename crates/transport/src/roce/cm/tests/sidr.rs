@@ -124,7 +124,7 @@ fn a_program_refuses_a_request_by_a_call_or_by_destroying_it() {
 }
 
 #[test]
-fn a_request_that_nobody_answers_is_repeated_and_then_unreachable() {
+fn an_unanswered_request_is_repeated_and_then_unreachable() {
     let (mut pair, _) = pair();
     let begin = pair.now;
     let active = pair.managers[0].resolve(route(0), &resolve(b""), begin).unwrap();
@@ -158,7 +158,7 @@ fn a_repeated_request_gets_the_same_answer_and_is_reported_once() {
     pair.managers[1].destroy(passive, pair.now);
     pair.deliver(1, &req);
     assert_eq!(pair.only(1), rep);
-    // Even if nobody listens any more.
+    // Even without a listener.
     pair.managers[1].stop_listening(listener, pair.now);
     pair.now += WORST - S;
     pair.managers[1].expire(pair.now);
