@@ -14,6 +14,13 @@
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 
+/* What stores an aligned word of eight bytes (memory/word.rs of softverbs). */
+#ifdef SYS_arch_prctl
+#define IS_OF_WORD(number) (number == SYS_get_robust_list || number == SYS_set_robust_list || number == SYS_arch_prctl)
+#else
+#define IS_OF_WORD(number) (number == SYS_get_robust_list || number == SYS_set_robust_list)
+#endif
+
 /* <unistd.h> and others declare what is defined here, with other types. */
 extern int getpid(void);
 extern int gettid(void);
@@ -28,9 +35,9 @@ extern int gettid(void);
 #define NUMBER(name) N_##name,
 #define NAME(name) #name,
 
-enum number { MOVE(NUMBER) N_moving, N_robust_list = N_moving, DO_NOT(NUMBER) NUMBERS };
+enum number { MOVE(NUMBER) N_moving, N_word = N_moving, DO_NOT(NUMBER) NUMBERS };
 
-static const char *const names[] = {MOVE(NAME) "get/set_robust_list", DO_NOT(NAME)};
+static const char *const names[] = {MOVE(NAME) "store of a word", DO_NOT(NAME)};
 
 /* Those of several threads may lose one now and then, which no average shows. */
 static unsigned long calls[2][NUMBERS];
@@ -75,8 +82,8 @@ syscall(long number, long a, long b, long c, long d, long e, long f)
 
 	if (real == NULL)
 		*(void **)&real = dlsym(RTLD_NEXT, "syscall");
-	if (number == SYS_get_robust_list || number == SYS_set_robust_list)
-		count(N_robust_list, 0);
+	if (IS_OF_WORD(number))
+		count(N_word, 0);
 	if (number == SYS_pidfd_open && getenv("COUNT_NO_PIDFD") != NULL)
 		return eventfd(0, EFD_CLOEXEC);
 	return real(number, a, b, c, d, e, f);

@@ -90,9 +90,22 @@ fn forbid(number: libc::c_long) {
     }
 }
 
+/// The system call that stores a segment base; one that is not used where there is none.
+#[cfg(target_arch = "x86_64")]
+const BY_BASE: libc::c_long = libc::SYS_arch_prctl;
+#[cfg(not(target_arch = "x86_64"))]
+const BY_BASE: libc::c_long = libc::SYS_get_robust_list;
+
 #[test]
 fn forbidden_system_calls_are_replaced_by_plain_copies() {
-    for call in [libc::SYS_process_vm_readv, libc::SYS_set_robust_list, libc::SYS_get_robust_list] {
+    use libc::{SYS_get_robust_list, SYS_process_vm_readv, SYS_process_vm_writev, SYS_set_robust_list};
+    let calls: [&[_]; 4] = [
+        &[SYS_process_vm_readv],
+        &[SYS_process_vm_writev],
+        &[BY_BASE, SYS_set_robust_list],
+        &[BY_BASE, SYS_get_robust_list],
+    ];
+    for calls in calls {
         let in_a_sandbox = move || {
             forbid(call);
             let page = sys::page_size() as usize;
@@ -316,7 +329,7 @@ fn memory_may_be_unmapped_during_a_placement() {
     const EACH: Duration = Duration::from_millis(700);
     // On a busy machine it takes longer until both have been seen.
     const MOST: Duration = Duration::from_secs(30);
-    assert!(WordStore::new().is_some(), "a sandbox forbids the calls under test");
+    assert!(can_store(WordStore::new()), "a sandbox forbids the calls under test");
     let page = sys::page_size() as usize;
     for way in sys::tests::Vanishing::ALL {
         let map = sys::tests::Vanishing::new(4 * page, way);
@@ -354,6 +367,29 @@ fn memory_may_be_unmapped_during_a_placement() {
     }
 }
 
+/// Whether the kernel stores a word.
+fn can_store(mut words: WordStore) -> bool {
+    let mut memory = 0u64;
+    // SAFETY: the eight bytes are those of `memory`, which is used by nothing else meanwhile.
+    unsafe { words.store(&raw mut memory as u64, 7) }.is_ok()
+}
+
+#[test]
+fn words_of_every_kind_are_stored() {
+    let mut memory = [0u64; 1];
+    for word in
+        [0, 1, 1 << 46, (1 << 47) - 1, 1 << 47, u64::MAX >> 1, 1 << 63, 0xffff_8000_0000_0000, u64::MAX]
+    {
+        for mut words in [WordStore::new(), WordStore::with_list()] {
+            // SAFETY: the eight bytes are those of `memory`, which is used by nothing else meanwhile.
+            unsafe { words.store(memory.as_mut_ptr() as u64, word).unwrap() };
+            assert_eq!(std::mem::replace(&mut memory[0], 9), word, "{word:#x}");
+            // SAFETY: no memory is mapped at that address, so none can be overwritten.
+            assert_eq!(unsafe { words.store(sys::page_size(), word) }, Err(libc::EFAULT));
+        }
+    }
+}
+
 /// The thread's list of robust mutexes is restored after words were stored, and is not replaced while it has
 /// a mutex.
 #[test]
@@ -367,7 +403,7 @@ fn robust_mutexes_of_the_thread_are_kept() {
     };
     let before = counted();
     {
-        let words = WordStore::new().unwrap();
+        let mut words = WordStore::with_list();
         // SAFETY: the eight bytes are those of `memory`, which is used by nothing else meanwhile.
         unsafe { words.store(memory.as_mut_ptr() as u64, 5).unwrap() };
         assert_eq!(counted().0, 5);
@@ -382,9 +418,9 @@ fn robust_mutexes_of_the_thread_are_kept() {
         assert_eq!(libc::pthread_mutexattr_setrobust(&mut attributes, libc::PTHREAD_MUTEX_ROBUST), 0);
         assert_eq!(libc::pthread_mutex_init(&mut mutex, &attributes), 0);
         assert_eq!(libc::pthread_mutex_lock(&mut mutex), 0);
-        assert!(WordStore::new().is_none());
+        assert!(!can_store(WordStore::with_list()));
         assert_eq!(libc::pthread_mutex_unlock(&mut mutex), 0);
-        assert!(WordStore::new().is_some());
+        assert!(can_store(WordStore::with_list()));
         libc::pthread_mutex_destroy(&mut mutex);
     }
 }
