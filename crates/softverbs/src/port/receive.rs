@@ -252,7 +252,7 @@ impl Port {
                 Ok(None) => {}
                 Ok(Some(to)) => {
                     let packets = if to.found.needs_header { first.bytes } else { rest };
-                    match checked(&to.flow, packets, stride) {
+                    match checked(&to.flow, at / stride, packets, stride) {
                         0 => self.drops.add(Reason::Icrc, 1),
                         len => {
                             let range = start + at..start + at + len;
@@ -284,7 +284,7 @@ impl Port {
             return Err(Reason::Multicast);
         }
         let flow = datagram.flow().ok_or(Reason::Malformed)?;
-        if checked(&flow, bytes, bytes.len()) == 0 {
+        if checked(&flow, 0, bytes, bytes.len()) == 0 {
             return Err(Reason::Icrc);
         }
         for num in attached {
@@ -351,13 +351,17 @@ fn number(packet: &[u8]) -> u32 {
     u32::from_be_bytes([0, packet[QPN_AT], packet[QPN_AT + 1], packet[QPN_AT + 2]])
 }
 
-/// Bytes of the first packets that are for the queue pair of the first one and have correct ICRCs.
-fn checked(flow: &Flow, packets: &[u8], stride: usize) -> usize {
+/// Bytes of the first packets that are for the queue pair of the first one and have correct ICRCs. `first`:
+/// how many packets were before them in their batch.
+fn checked(flow: &Flow, first: usize, packets: &[u8], stride: usize) -> usize {
+    let first = first as u16;
     let num = number(packets);
-    let is_good = |packet: &&[u8]| {
+    // A socket with UDP_SEGMENT numbers the packets of a call from 0 on.
+    let is_good = |(id, packet): &(u16, &[u8])| {
         packet.len() >= BTH_LEN + ICRC_LEN
             && number(packet) == num
-            && (icrc::check(flow, packet).is_ok() || icrc::check_rxe_flush(flow, packet).is_ok())
+            && (icrc::check_expecting(flow, *id, packet).is_ok()
+                || icrc::check_rxe_flush(flow, packet).is_ok())
     };
-    packets.chunks(stride).take_while(is_good).map(<[u8]>::len).sum()
+    (first..).zip(packets.chunks(stride)).take_while(is_good).map(|(_, packet)| packet.len()).sum()
 }

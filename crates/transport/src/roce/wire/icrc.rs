@@ -31,6 +31,10 @@ const DONT_FRAGMENT: u16 = 0x4000;
 const PROTOCOL_UDP: u8 = 17;
 /// What replaces a field that is not covered.
 const MASK: u8 = 0xff;
+/// Bytes of the headers and a short packet.
+const FRONT_LEN: usize = 128;
+/// The crate handles so many bytes together.
+const BLOCK_LEN: usize = 64;
 /// The CRC of 8 bytes 0xff, which stand for the local route header of InfiniBand.
 const AFTER_LRH: u32 = 0x2144_df1c;
 
@@ -108,8 +112,18 @@ pub fn icrc(flow: &Flow, id: u16, parts: &[&[u8]]) -> [u8; ICRC_LEN] {
 /// [`BadIcrc`], also if the datagram is too short to have an ICRC.
 #[inline]
 pub fn check(flow: &Flow, datagram: &[u8]) -> Result<Option<u16>, BadIcrc> {
+    check_expecting(flow, 0, datagram)
+}
+
+/// As [`check`], faster if the identification is `id`.
+///
+/// # Errors
+///
+/// As [`check`].
+#[inline]
+pub fn check_expecting(flow: &Flow, id: u16, datagram: &[u8]) -> Result<Option<u16>, BadIcrc> {
     let (packet, received) = split(datagram).ok_or(BadIcrc)?;
-    compare(flow, received, packet, &[])
+    compare(flow, id, received, packet, &[])
 }
 
 /// The ICRC that rxe (Linux 6.12) computes for a FLUSH request, which consists of headers only.
@@ -131,13 +145,17 @@ pub fn check_rxe_flush(flow: &Flow, datagram: &[u8]) -> Result<Option<u16>, BadI
         Ok(Packet { bth, extension: Extension::Flush(..), .. })
             if bth.opcode == Opcode::Rc(Operation::Flush) =>
         {
-            compare(flow, received, packet, packet)
+            compare(flow, 0, received, packet, packet)
         }
         _ => Err(BadIcrc),
     }
 }
 
 /// The checksum of the IP and UDP headers, of `parts`, which make a packet of `len` bytes, and of `more`.
+///
+/// A CRC of a few bytes takes long when they are divided, or are no multiple of [`BLOCK_LEN`]. So a short
+/// packet is copied behind its headers, and the front is filled up with zeros: they change nothing if the
+/// register is 0 before them. The value that it should have is added to the first bytes behind them.
 #[inline]
 fn sum(flow: &Flow, id: u16, len: usize, parts: &[&[u8]], more: &[u8]) -> u32 {
     let (first, others): (&[u8], &[&[u8]]) = match parts {
@@ -146,28 +164,43 @@ fn sum(flow: &Flow, id: u16, len: usize, parts: &[&[u8]], more: &[u8]) -> u32 {
     };
     debug_assert!(first.len() >= BTH_LEN, "the BTH is divided");
     let (bth, tail) = first.split_at(first.len().min(BTH_LEN));
-    // The headers and the BTH in one piece: each update has a cost.
-    let mut front = [0; MAX_PSEUDO_LEN + BTH_LEN];
-    let bth_at = pseudo_header(flow, id, len, &mut front);
-    let front = &mut front[..bth_at + bth.len()];
-    front[bth_at..].copy_from_slice(bth);
-    if let Some(masked) = front.get_mut(bth_at + CONGESTION_AT) {
+    let mut headers = [0; MAX_PSEUDO_LEN];
+    let headers_len = pseudo_header(flow, id, len, &mut headers);
+    let is_short = headers_len + len + more.len() <= FRONT_LEN;
+    let used = headers_len + if is_short { len + more.len() } else { bth.len() };
+    let (mut front, start) = ([0; FRONT_LEN], FRONT_LEN - used);
+    let mut at = start;
+    let mut add = |bytes: &[u8]| {
+        front[at..at + bytes.len()].copy_from_slice(bytes);
+        at += bytes.len();
+    };
+    add(&headers[..headers_len]);
+    add(bth);
+    if is_short {
+        add(tail);
+        others.iter().for_each(|part| add(part));
+        add(more);
+    }
+    if let Some(masked) = front.get_mut(start + headers_len + CONGESTION_AT) {
         *masked = MASK;
     }
-    let mut hasher = Hasher::new_with_initial(AFTER_LRH);
-    hasher.update(front);
-    hasher.update(tail);
-    for part in others {
-        hasher.update(part);
+    for (byte, register) in front[start..].iter_mut().zip((!AFTER_LRH).to_le_bytes()) {
+        *byte ^= register;
     }
-    hasher.update(more);
+    let mut hasher = Hasher::new_with_initial(!0);
+    hasher.update(&front[FRONT_LEN - used.next_multiple_of(BLOCK_LEN)..]);
+    if !is_short {
+        hasher.update(tail);
+        others.iter().for_each(|part| hasher.update(part));
+        hasher.update(more);
+    }
     hasher.finalize()
 }
 
 /// Writes the masked IP and UDP headers of a packet of `len` bytes to the front of `out`, which is zero, and
 /// returns their length.
 #[inline]
-fn pseudo_header(flow: &Flow, id: u16, len: usize, out: &mut [u8; MAX_PSEUDO_LEN + BTH_LEN]) -> usize {
+fn pseudo_header(flow: &Flow, id: u16, len: usize, out: &mut [u8; MAX_PSEUDO_LEN]) -> usize {
     // The conversions lose nothing: a UDP datagram has less than 65,536 bytes.
     let udp_len = (UDP_LEN + len + ICRC_LEN) as u16;
     let udp_at = match &flow.addresses {
@@ -202,22 +235,24 @@ fn pseudo_header(flow: &Flow, id: u16, len: usize, out: &mut [u8; MAX_PSEUDO_LEN
     udp_at + UDP_LEN
 }
 
-/// Compares `received` with the ICRC of `packet` followed by `more`.
+/// Compares `received` with the ICRC of `packet` followed by `more`. `id`: probably the identification.
 #[inline]
 fn compare(
     flow: &Flow,
+    id: u16,
     received: [u8; ICRC_LEN],
     packet: &[u8],
     more: &[u8],
 ) -> Result<Option<u16>, BadIcrc> {
-    let difference = u32::from_le_bytes(received) ^ sum(flow, 0, packet.len(), &[packet], more);
+    let difference = u32::from_le_bytes(received) ^ sum(flow, id, packet.len(), &[packet], more);
     match flow.addresses {
         Addresses::V6 { .. } if difference == 0 => Ok(None),
         Addresses::V6 { .. } => Err(BadIcrc),
-        Addresses::V4 { .. } if difference == 0 => Ok(Some(0)),
+        Addresses::V4 { .. } if difference == 0 => Ok(Some(id)),
         Addresses::V4 { .. } => {
             let from_id = IPV4_LEN - ID_AT + UDP_LEN + packet.len() + more.len();
-            identification(difference, from_id).map(Some).ok_or(BadIcrc)
+            let actual = identification(difference, from_id).map(|difference| difference ^ id);
+            actual.map(Some).ok_or(BadIcrc)
         }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The ICRC, with the identification known and unknown.
 
-use super::super::icrc::{check, check_rxe_flush, icrc, icrc_of_rxe_flush, split};
+use super::super::icrc::{check, check_expecting, check_rxe_flush, icrc, icrc_of_rxe_flush, split};
 use super::super::{Addresses, BadIcrc, Flow, UDP_PORT};
 use super::random::Random;
 use super::{capture, hex};
@@ -58,13 +58,36 @@ fn every_captured_packet_has_the_right_icrc() {
 #[test]
 fn parts_make_one_packet() {
     let mut random = Random(0x5eed_0201);
-    let packet = random.bytes(200);
-    let whole = icrc(&V4, 7, &[&packet]);
-    for at in 12..=packet.len() {
-        let (front, rest) = packet.split_at(at);
-        assert_eq!(icrc(&V4, 7, &[front, rest]), whole);
-        let (middle, end) = rest.split_at(rest.len() / 2);
-        assert_eq!(icrc(&V4, 7, &[front, &[], middle, end]), whole);
+    for len in [12, 60, 100, 101, 200] {
+        let packet = random.bytes(len);
+        let whole = icrc(&V4, 7, &[&packet]);
+        for at in 12..=packet.len() {
+            let (front, rest) = packet.split_at(at);
+            assert_eq!(icrc(&V4, 7, &[front, rest]), whole);
+            let (middle, end) = rest.split_at(rest.len() / 2);
+            assert_eq!(icrc(&V4, 7, &[front, &[], middle, end]), whole);
+        }
+    }
+}
+
+/// Short packets are treated in another way than long ones.
+#[test]
+fn it_is_the_crc_of_headers_and_packet_at_every_length() {
+    let mut random = Random(0x5eed_0205);
+    for len in (12..300).chain([4096, 4112]) {
+        let (packet, mut masked) = (random.bytes(len), vec![0xff; 8]);
+        masked.extend(hex("45ff 0000 1234 4000 ff 11 ffff 0a500002 0a500001 fd4d 12b7 0000 ffff"));
+        let udp_len = (8 + len + 4) as u16;
+        masked[8 + 2..8 + 4].copy_from_slice(&(20 + udp_len).to_be_bytes());
+        masked[8 + 24..8 + 26].copy_from_slice(&udp_len.to_be_bytes());
+        masked.extend(&packet);
+        masked[8 + 28 + 4] = 0xff;
+        let expected = crc32fast::hash(&masked).to_le_bytes();
+        assert_eq!(icrc(&V4, 0x1234, &[&packet]), expected, "{len} bytes");
+        for id in [0, 0x1234, 0xffff] {
+            let datagram = [&packet[..], &expected].concat();
+            assert_eq!(check_expecting(&V4, id, &datagram), Ok(Some(0x1234)), "{len} bytes");
+        }
     }
 }
 
