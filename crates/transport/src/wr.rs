@@ -358,6 +358,11 @@ impl fmt::Display for SendWr {
 }
 
 impl SendWr {
+    /// The route of a datagram.
+    pub(crate) fn route(&self) -> Option<&Route> {
+        self.to.as_ref().map(|to| &*to.route)
+    }
+
     /// Whether it is an RDMA Read.
     pub fn is_read(&self) -> bool {
         self.op == Op::Read

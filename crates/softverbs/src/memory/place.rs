@@ -22,8 +22,9 @@
 //! stores four bytes. A process has only one handler for SIGSEGV and SIGBUS, which belongs to the program.
 //! Restartable sequences (rseq(2)) do not cover faults.
 
-use std::io::IoSliceMut;
 use std::sync::atomic::{Ordering, fence};
+
+use arrayvec::ArrayVec;
 
 use super::table::{Grant, acquire};
 use super::word::WordStore;
@@ -183,30 +184,45 @@ pub(crate) fn fetch(
     by: impl Into<Accessor>,
     into: &mut [u8],
 ) -> Result<(), Unreachable> {
-    fetch_pieces(process, access, by, &mut [IoSliceMut::new(into)])
+    let access = Access { len: into.len(), ..access };
+    fetch_pieces(process, &[access], by, into, 0)
 }
 
-/// As [`fetch`], to several places in turn, which have the length of the access together.
+/// As [`fetch`], the n-th of several pieces to byte `n * stride` of `into`: all or, with an error, any of
+/// them. At most [`sys::FETCH_BATCH`].
 pub(crate) fn fetch_pieces(
     process: Process,
-    access: Access,
+    pieces: &[Access],
     by: impl Into<Accessor>,
-    into: &mut [IoSliceMut<'_>],
+    into: &mut [u8],
+    stride: usize,
 ) -> Result<(), Unreachable> {
-    let access = Access { len: into.iter().map(|piece| piece.len()).sum(), ..access };
-    let grant = acquire(access, by).map_err(Unreachable::Denied)?;
-    match sys::copy_from(process, grant.addr(), into) {
+    let by = by.into();
+    let mut grants = ArrayVec::<Grant, { sys::FETCH_BATCH }>::new();
+    let mut sources = ArrayVec::<(u64, usize), { sys::FETCH_BATCH }>::new();
+    let mut rest = &pieces[..pieces.len().min(sys::FETCH_BATCH)];
+    while let [first, others @ ..] = rest {
+        // One grant for pieces that are contiguous.
+        let mut whole = *first;
+        let count = 1 + others.iter().take_while(|next| whole.append(**next)).count();
+        let grant = acquire(whole, by).map_err(Unreachable::Denied)?;
+        let mut addr = grant.addr();
+        for piece in &rest[..count] {
+            sources.push((addr, piece.len));
+            addr += piece.len as u64;
+        }
+        grants.push(grant);
+        rest = &rest[count..];
+    }
+    match sys::copy_from(process, &sources, into, stride) {
         Ok(()) => Ok(()),
         Err(e) if is_forbidden(e) => {
-            sys::populate(grant.addr(), access.len as u64, false).map_err(|_| Unreachable::Fault)?;
-            let mut from = grant.addr() as *const u8;
-            for piece in into {
-                // SAFETY: `grant` permits reading as many bytes as `into` has, and the kernel has found
-                // them readable. They may overlap `into`, as a region of the whole address space does.
-                unsafe {
-                    std::ptr::copy(from, piece.as_mut_ptr(), piece.len());
-                    from = from.add(piece.len());
-                }
+            for (n, (addr, len)) in sources.into_iter().enumerate() {
+                let to = into.get_mut(n * stride..n * stride + len).ok_or(Unreachable::Fault)?;
+                sys::populate(addr, len as u64, false).map_err(|_| Unreachable::Fault)?;
+                // SAFETY: a grant permits reading the piece, and the kernel has found it readable. It may
+                // overlap `into`, as a region of the whole address space does.
+                unsafe { std::ptr::copy(addr as *const u8, to.as_mut_ptr(), len) };
             }
             Ok(())
         }

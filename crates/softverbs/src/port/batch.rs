@@ -4,30 +4,29 @@
 //! The ICRC covers the payload, so the payload must not change between its computation and the call, and a
 //! program may write to registered memory, or unmap it, at any time. So each payload is copied once, by the
 //! kernel, to its place behind the headers. A system call for each packet would cost more than the copy of
-//! its bytes: the payload of the packets that follow is read in the same call.
+//! its bytes: the payload of the packets that follow is read in the same call, be they of the same message or
+//! small messages of their own.
 #![forbid(unsafe_code)]
 
-use std::io::IoSliceMut;
-
-use arrayvec::ArrayVec;
-
 use super::pool::Pool;
+use crate::sys::FETCH_BATCH;
 use transport::access::{Access, Unreachable};
-use transport::roce::link::Payload;
+use transport::roce::link::{Following, Payload};
 use transport::roce::wire::{ICRC_LEN, pad_len};
 
 /// Maximum bytes of packets in one call: the limit of a UDP datagram over IPv4 and IPv6.
 const BATCH_LEN: usize = 65_000;
 /// Maximum packets in one call: UDP_MAX_SEGMENTS of Linux before 6.9.
 const BATCH_PACKETS: u16 = 64;
+const _: () = assert!(BATCH_PACKETS as usize <= FETCH_BATCH);
 /// Maximum free buffers kept for reuse.
 const FREE_BUFFERS: usize = 8;
 
 /// Free buffers, for senders that have something to send.
 pub(super) type Buffers = Pool<BATCH_LEN, FREE_BUFFERS>;
 
-/// Copies payload out of registered memory, to several places in turn.
-pub(crate) type Fetch<'a> = &'a mut dyn FnMut(Access, &mut [IoSliceMut<'_>]) -> Result<(), Unreachable>;
+/// Copies pieces out of registered memory, the n-th one to byte n * stride of the buffer.
+pub(crate) type Fetch<'a> = &'a mut dyn FnMut(&[Access], &mut [u8], usize) -> Result<(), Unreachable>;
 
 /// Packets with their ICRCs, of equal length, of which the last may be shorter.
 pub(super) struct Batch {
@@ -45,16 +44,15 @@ pub(super) struct Batch {
 }
 
 /// Payload of packets that probably follow, which is in its place already.
-#[derive(Clone, Copy)]
 struct Ahead {
-    /// Where it was read from.
-    from: Access,
-    /// Where the payload of the next packet starts in the batch.
+    /// Where that of each packet was read from.
+    pieces: Vec<Access>,
+    /// The piece of the next packet.
+    next: usize,
+    /// Where it starts in the batch.
     at: usize,
-    /// From there to the payload of the packet behind it.
+    /// From there to that of the packet behind it.
     stride: usize,
-    /// That of a packet, unless it is the last one.
-    payload_len: usize,
 }
 
 impl Batch {
@@ -92,7 +90,7 @@ impl Batch {
         let len = end + ICRC_LEN - self.len;
         match payload {
             Payload::Bytes(bytes) => self.buffer[at..at + bytes.len()].copy_from_slice(bytes),
-            Payload::Memory { from, following } => self.fetch(at, from, following, len - from.len, fetch)?,
+            Payload::Memory { from, following } => self.fetch(at, from, following, len, fetch)?,
         }
         self.buffer[self.len..at].copy_from_slice(headers);
         self.buffer[at + payload.len()..end].fill(0);
@@ -108,57 +106,57 @@ impl Batch {
         !self.is_full && len <= self.packet_len && self.count < BATCH_PACKETS && self.len + len <= BATCH_LEN
     }
 
-    /// Fetches the payload of a packet to `at`, and that of as many packets behind it as there is room for.
-    /// `around`: how many bytes of each packet are not payload.
+    /// Fetches the payload of a packet of `len` bytes to `at`, and that of as many packets behind it as there
+    /// is room for.
     fn fetch(
         &mut self,
         at: usize,
         from: Access,
-        following: usize,
-        around: usize,
+        following: Following<'_>,
+        len: usize,
         fetch: Fetch<'_>,
     ) -> Result<(), Unreachable> {
         if self.take_ahead(at, from) {
             return Ok(());
         }
-        let stride = around + from.len;
-        if following > 0 && stride == self.packet_len {
-            let most = usize::from(BATCH_PACKETS - self.count).min((BATCH_LEN - self.len) / stride);
-            let all = Access { len: (from.len + following).min(most * from.len), ..from };
-            let mut left = all.len;
-            let mut pieces = ArrayVec::<_, { BATCH_PACKETS as usize }>::new();
-            for place in self.buffer[at..].chunks_mut(stride).take(most) {
-                let len = left.min(from.len);
-                if len == 0 {
+        let pieces = if len == self.packet_len { self.pieces(from, following) } else { Vec::new() };
+        // An error may be that of a packet behind this one.
+        if !pieces.is_empty() && fetch(&pieces, &mut self.buffer[at..], len).is_ok() {
+            self.ahead = Some(Ahead { pieces, next: 1, at: at + len, stride: len });
+            return Ok(());
+        }
+        fetch(&[from], &mut self.buffer[at..at + from.len], 0)
+    }
+
+    /// The payload of the next packet, which has the length of the first one, and of those behind it for
+    /// which there is room. Empty: none follows.
+    fn pieces(&self, from: Access, following: Following<'_>) -> Vec<Access> {
+        let room = usize::from(BATCH_PACKETS - self.count).min((BATCH_LEN - self.len) / self.packet_len);
+        let mut pieces = Vec::new();
+        for n in 0..room.saturating_sub(1) {
+            let Some(piece) = following(n).filter(|piece| piece.len <= from.len) else { break };
+            if pieces.is_empty() {
+                if pieces.try_reserve_exact(room).is_err() {
                     break;
                 }
-                left -= len;
-                pieces.push(IoSliceMut::new(&mut place[..len]));
+                pieces.push(from);
             }
-            // An error may be that of a packet behind this one.
-            let fetched = fetch(all, &mut pieces);
-            drop(pieces);
-            if fetched.is_ok() {
-                self.ahead = Some(Ahead { from: all, at, stride, payload_len: from.len });
-                self.take_ahead(at, from);
-                return Ok(());
+            pieces.push(piece);
+            if piece.len < from.len {
+                break;
             }
         }
-        fetch(from, &mut [IoSliceMut::new(&mut self.buffer[at..at + from.len])])
+        pieces
     }
 
     /// Whether this payload is there already.
     fn take_ahead(&mut self, at: usize, from: Access) -> bool {
         let Some(ahead) = &mut self.ahead else { return false };
-        let all = &mut ahead.from;
-        let is_next = (ahead.at, all.stag, all.addr, all.rights) == (at, from.stag, from.addr, from.rights)
-            && from.len == ahead.payload_len.min(all.len);
-        if !is_next {
+        if ahead.at != at || ahead.pieces.get(ahead.next) != Some(&from) {
             self.ahead = None;
             return false;
         }
-        all.addr = all.addr.wrapping_add(from.len as u64);
-        all.len -= from.len;
+        ahead.next += 1;
         ahead.at += ahead.stride;
         true
     }
@@ -182,22 +180,19 @@ mod tests {
     }
 
     impl Memory {
-        fn fetch(&mut self, from: Access, into: &mut [IoSliceMut<'_>]) -> Result<(), Unreachable> {
+        fn fetch(&mut self, pieces: &[Access], into: &mut [u8], stride: usize) -> Result<(), Unreachable> {
             self.calls += 1;
-            let len: usize = into.iter().map(|piece| piece.len()).sum();
-            assert_eq!(len, from.len);
-            if from.addr + len as u64 > self.end {
-                return Err(Unreachable::Denied(Denied::Bounds));
+            for (n, piece) in pieces.iter().enumerate() {
+                if piece.addr + piece.len as u64 > self.end {
+                    return Err(Unreachable::Denied(Denied::Bounds));
+                }
+                let to = &mut into[n * stride..][..piece.len];
+                to.iter_mut().zip(piece.addr..).for_each(|(to, addr)| *to = byte(addr));
             }
-            let mut addrs = from.addr..;
-            into.iter_mut()
-                .flat_map(|piece| piece.iter_mut())
-                .zip(&mut addrs)
-                .for_each(|(to, addr)| *to = byte(addr));
             Ok(())
         }
 
-        /// Adds a packet, in a new batch if it has no room in this one.
+        /// Adds a packet, in a new batch if it has no room in this one. So many bytes follow.
         fn add(
             &mut self,
             batch: &mut Batch,
@@ -205,13 +200,30 @@ mod tests {
             len: usize,
             following: usize,
         ) -> Result<(), Unreachable> {
+            let following = |n: usize| {
+                let left = following.saturating_sub(n * len);
+                let addr = addr + ((n + 1) * len) as u64;
+                (left > 0).then_some(Access { stag: 1, addr, len: left.min(len), rights: 0 })
+            };
+            self.add_before(batch, addr, len, &following)
+        }
+
+        /// As [`Memory::add`]: these pieces follow.
+        fn add_before(
+            &mut self,
+            batch: &mut Batch,
+            addr: u64,
+            len: usize,
+            following: Following<'_>,
+        ) -> Result<(), Unreachable> {
             let packet_len = HEADERS.len() + len.next_multiple_of(4) + ICRC_LEN;
             if !batch.has_room(packet_len) {
                 *batch = Batch::new(vec![0xee; BATCH_LEN], packet_len);
             }
             let from = Access { stag: 1, addr, len, rights: 0 };
             let payload = Payload::Memory { from, following };
-            let (packet, _) = batch.add(&HEADERS, payload, &mut |from, into| self.fetch(from, into))?;
+            let (packet, _) =
+                batch.add(&HEADERS, payload, &mut |pieces, into, stride| self.fetch(pieces, into, stride))?;
             assert_eq!(packet[..HEADERS.len()], HEADERS);
             let (payload, pad) = packet[HEADERS.len()..].split_at(len);
             assert!(payload.iter().zip(addr..).all(|(payload, addr)| *payload == byte(addr)));
@@ -233,6 +245,20 @@ mod tests {
             memory.add(&mut batch, 100 + at as u64, len, total - at - len).unwrap();
         }
         assert_eq!(memory.calls, 3, "15 packets of 4112 bytes in 65,000, and the rest");
+    }
+
+    #[test]
+    fn payload_of_small_messages_is_read_in_one_call() {
+        let (mut memory, mut batch) = (Memory { end: u64::MAX, calls: 0 }, empty());
+        let addr = |n: u64| 1 << 20 | n * 5_000 % 70_000;
+        for n in 0..200 {
+            let following = |more: usize| {
+                let next = n + 1 + more as u64;
+                (next < 200).then_some(Access { stag: 1, addr: addr(next), len: 8, rights: 0 })
+            };
+            memory.add_before(&mut batch, addr(n), 8, &following).unwrap();
+        }
+        assert_eq!(memory.calls, 4, "64 packets each");
     }
 
     #[test]

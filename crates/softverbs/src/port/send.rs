@@ -126,7 +126,7 @@ impl Sender {
     #[cfg(test)]
     pub(super) fn push_bytes(&mut self, packet: &[u8]) -> bool {
         let (headers, payload) = packet.split_at(transport::roce::wire::BTH_LEN);
-        let fetch: Fetch<'_> = &mut |_, _| Err(Unreachable::Fault);
+        let fetch: Fetch<'_> = &mut |_, _, _| Err(Unreachable::Fault);
         self.push(headers, Payload::Bytes(payload), fetch).is_ok_and(|added| added)
     }
 

@@ -3,7 +3,6 @@
 //! connection calls. With instruments these calls pass through their host ([`Instrumented`]); without them it
 //! is the connection that calls [`Host`].
 
-use std::io::IoSliceMut;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -517,8 +516,9 @@ impl PacketLink for Host<'_, Packets> {
 
     fn send_packet(&mut self, headers: &[u8], payload: Payload<'_>) -> Result<bool, Unreachable> {
         let (process, accessor) = (self.process, self.qp.accessor());
-        let mut fetch =
-            |from: Access, into: &mut [IoSliceMut<'_>]| memory::fetch_pieces(process, from, accessor, into);
+        let mut fetch = |pieces: &[Access], into: &mut [u8], stride: usize| {
+            memory::fetch_pieces(process, pieces, accessor, into, stride)
+        };
         self.link.as_mut().map_or(Ok(false), |link| link.send(headers, payload, &mut fetch))
     }
 

@@ -2,7 +2,6 @@
 //! Memory that the program may take away at any time.
 
 use std::ffi::CStr;
-use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
@@ -169,17 +168,50 @@ pub(crate) unsafe fn copy_to<'a>(
     Ok(copied)
 }
 
-/// Copies bytes from contiguous memory of this process through the kernel, to several places in turn. EFAULT
-/// if the memory is not mapped.
-pub(crate) fn copy_from(process: Process, addr: u64, into: &mut [IoSliceMut<'_>]) -> Result<(), Errno> {
-    let iov_len = into.iter().map(|piece| piece.len()).sum();
-    let remote = libc::iovec { iov_base: addr as *mut libc::c_void, iov_len };
-    // An IoSliceMut has the layout of an iovec (std).
-    let (local, count) = (into.as_mut_ptr().cast(), into.len() as u64);
-    // SAFETY: `local` are the slices `into`; the memory of `remote` is only read, by the kernel, which checks
-    // that it is mapped.
-    let n = check_len(again(|| unsafe { libc::process_vm_readv(process.0, local, count, &remote, 1, 0) }))?;
-    if n == iov_len { Ok(()) } else { Err(libc::EFAULT) }
+/// Pieces of one [`copy_from`] at most.
+pub(crate) const FETCH_BATCH: usize = 64;
+
+/// Copies pieces of memory of this process, which have an address and a length, through the kernel: the n-th
+/// one to byte `n * stride` of `into`. EFAULT if one of them is not mapped; then some may have been copied.
+/// EINVAL if they have no room, overlap there, or are too many.
+///
+/// With process_vm_writev(2) the kernel looks up the pages of `into` alone: 64 pieces of 8 bytes take 2.5 us,
+/// with process_vm_readv(2), which looks up those of each piece, 7.3 us. What is between the places is copied
+/// onto itself.
+pub(crate) fn copy_from(
+    process: Process,
+    pieces: &[(u64, usize)],
+    into: &mut [u8],
+    stride: usize,
+) -> Result<(), Errno> {
+    if pieces.len() > FETCH_BATCH {
+        return Err(libc::EINVAL);
+    }
+    let mut sources = [const { MaybeUninit::<libc::iovec>::uninit() }; 2 * FETCH_BATCH];
+    let mut used = 0;
+    let start: *mut u8 = into.as_mut_ptr();
+    let mut end = 0;
+    for (n, &(addr, len)) in pieces.iter().enumerate() {
+        let gap = (n * stride).checked_sub(end).ok_or(libc::EINVAL)?;
+        let between = libc::iovec { iov_base: start.wrapping_add(end).cast(), iov_len: gap };
+        for source in [between, libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: len }] {
+            if source.iov_len > 0 {
+                sources[used].write(source);
+                used += 1;
+            }
+        }
+        end = n * stride + len;
+    }
+    if end > into.len() {
+        return Err(libc::EINVAL);
+    }
+    let target = libc::iovec { iov_base: start.cast(), iov_len: end };
+    // SAFETY: the first `used` elements are initialized. The kernel only reads the sources, and checks that
+    // they are mapped; it writes to the first `end` bytes of `into`, which the caller has lent exclusively.
+    let n = check_len(again(|| unsafe {
+        libc::process_vm_writev(process.0, sources.as_ptr().cast(), used as u64, &target, 1, 0)
+    }))?;
+    if n == end { Ok(()) } else { Err(libc::EFAULT) }
 }
 
 /// An empty file in memory (memfd_create(2)), whose name /proc/PID/fd shows. EMFILE, ENOMEM.

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 
@@ -165,5 +164,19 @@ fn memory_that_is_not_there_is_an_error_and_not_a_signal() {
     // SAFETY: no memory is mapped at that address, so none can be overwritten.
     let copied = unsafe { copy_to(own, &[], [(&[1u8, 2, 3][..], page_size())].into_iter()) };
     assert_eq!(copied, Err(libc::EFAULT));
-    assert_eq!(copy_from(own, page_size(), &mut [IoSliceMut::new(&mut [0; 3])]), Err(libc::EFAULT));
+    assert_eq!(copy_from(own, &[(page_size(), 3)], &mut [0; 3], 0), Err(libc::EFAULT));
+}
+
+#[test]
+fn pieces_are_copied_to_their_places_alone() {
+    let (source, own) = ([1u8, 2, 3, 4, 5, 6], Process::own());
+    let piece = |at: usize, len| (source[at..].as_ptr().addr() as u64, len);
+    let mut into = [9; 16];
+    copy_from(own, &[piece(4, 2), piece(0, 3), piece(3, 1)], &mut into[1..], 5).unwrap();
+    assert_eq!(into, [9, 5, 6, 9, 9, 9, 1, 2, 3, 9, 9, 4, 9, 9, 9, 9]);
+    let most = [piece(0, 1); FETCH_BATCH];
+    copy_from(own, &most, &mut [0; 2 * FETCH_BATCH], 2).unwrap();
+    assert_eq!(copy_from(own, &most, &mut [0; FETCH_BATCH], 2), Err(libc::EINVAL), "no room");
+    assert_eq!(copy_from(own, &most, &mut [0; 2 * FETCH_BATCH], 0), Err(libc::EINVAL), "they overlap");
+    assert_eq!(copy_from(own, &[piece(0, 1); FETCH_BATCH + 1], &mut into, 0), Err(libc::EINVAL), "too many");
 }

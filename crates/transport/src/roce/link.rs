@@ -25,18 +25,22 @@ pub enum Dropped {
     TooLong,
 }
 
+/// A prediction: the payload of the n-th packet behind one that is sent, from 0 on, as long as they have
+/// headers of the same length and lie in one range of registered memory each. So the link may read several in
+/// one call.
+pub type Following<'a> = &'a dyn Fn(usize) -> Option<Access>;
+
 /// The payload of a packet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub enum Payload<'a> {
     /// These bytes.
     Bytes(&'a [u8]),
-    /// The bytes of registered memory. `following`, a prediction: so many bytes behind them are the payload
-    /// of the packets that are sent next, with headers of the same length, so the link may read them already.
+    /// The bytes of registered memory.
     Memory {
         /// The payload of this packet.
         from: Access,
-        /// Bytes of the next packets.
-        following: usize,
+        /// That of the next packets.
+        following: Following<'a>,
     },
 }
 

@@ -3,9 +3,10 @@
 
 use arrayvec::ArrayVec;
 
-use super::link::{PacketLink, Payload};
+use super::link::{Following, PacketLink, Payload};
 use super::wire::{Bth, Extension, MAX_HEADERS, Packet, PathMtu, pad_len};
 use crate::access::{Access, Unreachable};
+use crate::sq::SendQueue;
 use crate::units::Errno;
 use crate::wr::{Local, status};
 
@@ -43,34 +44,33 @@ impl PacketBuf {
         host.send_packet(&self.headers, payload)
     }
 
-    /// Sends it with `len` bytes of payload, from byte `offset` of a request on. `following`: so many bytes
-    /// behind them are the payload of the next packets. `Err`: the status of a request that may not read its
-    /// memory.
+    /// Sends it with `len` bytes of payload, from byte `offset` of a request on. `Err`: the status of a
+    /// request that may not read its memory.
     pub(super) fn send_local(
         &mut self,
         host: &mut impl PacketLink,
         local: &Local,
         offset: usize,
         len: usize,
-        following: usize,
+        following: Following<'_>,
     ) -> Result<bool, u32> {
         let sent = match local {
             Local::Inline(bytes) => self.send(host, Payload::Bytes(&bytes[offset..][..len])),
             Local::LongInline(bytes) => self.send(host, Payload::Bytes(&bytes[offset..][..len])),
-            _ => self.send_memory(host, local.parts(offset as u32, len + following, 0), len),
+            _ => self.send_memory(host, local.parts(offset as u32, len, 0), len, following),
         };
         sent.map_err(|why| match why {
             Unreachable::Denied(_) | Unreachable::Fault => status::LOC_PROT_ERR,
         })
     }
 
-    /// Sends it with a payload of `len` bytes, the first ones of these parts of registered memory. The others
-    /// are the payload of the next packets.
+    /// Sends it with a payload of `len` bytes, which are in these parts of registered memory.
     fn send_memory(
         &mut self,
         host: &mut impl PacketLink,
         parts: impl Iterator<Item = Access>,
         len: usize,
+        following: Following<'_>,
     ) -> Result<bool, Unreachable> {
         // A message without payload needs no memory, and may name none.
         let mut parts = parts.filter(|part| part.len > 0);
@@ -78,20 +78,30 @@ impl PacketBuf {
             Some(first) if len > 0 => first,
             _ => return self.send(host, Payload::Bytes(&[])),
         };
-        if first.len >= len {
-            let following = first.len - len;
-            return self.send(host, Payload::Memory { from: Access { len, ..first }, following });
+        if first.len == len {
+            return self.send(host, Payload::Memory { from: first, following });
         }
         self.gathered.clear();
         for part in std::iter::once(first).chain(parts) {
             let at = self.gathered.len();
-            let part = Access { len: part.len.min(len - at), ..part };
-            if part.len == 0 {
-                break;
-            }
             self.gathered.resize(at + part.len, 0);
             host.fetch(part, &mut self.gathered[at..])?;
         }
         self.send(host, Payload::Bytes(&self.gathered))
     }
+}
+
+/// The payload of a packet if it lies in one part of registered memory: `len` bytes from byte `offset` of a
+/// request on.
+pub(super) fn only_part(local: &Local, offset: usize, len: usize) -> Option<Access> {
+    let mut parts = local.parts(offset as u32, len, 0);
+    parts.next().filter(|part| part.len == len && len > 0)
+}
+
+/// The payload of the n-th request behind the one at this position, if both have packets of the same length
+/// and go to the same peer.
+pub(super) fn payload_of_next(sq: &SendQueue, position: u64, n: usize) -> Option<Access> {
+    let (this, next) = (&sq.entry(position)?.wr, &sq.entry(position + 1 + n as u64)?.wr);
+    let is_alike = next.op == this.op && next.len == this.len && next.route() == this.route();
+    only_part(&next.local, 0, next.len as usize).filter(|_| is_alike)
 }

@@ -15,7 +15,7 @@ use std::fmt;
 
 use crate::host::{Ended, Ending, Host};
 use crate::roce::link::{Dropped, PacketLink};
-use crate::roce::packet::PacketBuf;
+use crate::roce::packet::{PacketBuf, payload_of_next};
 use crate::roce::payload::{self, Piece};
 use crate::roce::wire::{
     Bth, DEFAULT_PKEY, Deth, Extension, IP_HEADER_LEN, Opcode, Operation, Packet, PathMtu, Psn,
@@ -266,7 +266,8 @@ impl Ud {
         };
         let bth = Bth { solicited: wr.solicited, ..Bth::new(Opcode::Ud(operation), *qp, self.psn) };
         self.buf.begin(bth, &extension, len);
-        if !(host.aim(route) && self.buf.send_local(host, &wr.local, 0, len, 0)?) {
+        let following = |n: usize| payload_of_next(&self.sq, position, n);
+        if !(host.aim(route) && self.buf.send_local(host, &wr.local, 0, len, &following)?) {
             return Ok(false);
         }
         self.psn = self.psn.add(1);

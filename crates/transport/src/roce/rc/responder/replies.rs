@@ -286,11 +286,11 @@ fn send_data(
     if len == 0 {
         return buf.send(host, NO_PAYLOAD);
     }
+    let part = |offset: usize| Access { addr: access.addr.wrapping_add(offset as u64), len, ..access };
     // The packets behind it up to the last one, which has an extension header.
-    let following = match operation {
-        Operation::ReadMiddle => (access.len - sent - len - 1) / len * len,
-        _ => 0,
+    let following = |n: usize| {
+        let offset = sent + (n + 1) * len;
+        (operation == Operation::ReadMiddle && offset + len < access.len).then(|| part(offset))
     };
-    let from = Access { addr: access.addr.wrapping_add(sent as u64), len, ..access };
-    buf.send(host, Payload::Memory { from, following })
+    buf.send(host, Payload::Memory { from: part(sent), following: &following })
 }
