@@ -296,6 +296,10 @@ impl<H: Exposed + PacketLink> PacketLink for Instrumented<'_, H> {
         self.host.send_packet(headers, payload)
     }
 
+    fn send_batch(&mut self) {
+        self.host.send_batch();
+    }
+
     fn aim(&mut self, route: &Route) -> bool {
         self.host.aim(route)
     }

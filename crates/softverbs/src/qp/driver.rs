@@ -522,6 +522,10 @@ impl PacketLink for Host<'_, Packets> {
         self.link.as_mut().map_or(Ok(false), |link| link.send(headers, payload, &mut fetch))
     }
 
+    fn send_batch(&mut self) {
+        Stepping::flush(self);
+    }
+
     fn aim(&mut self, route: &Route) -> bool {
         self.link.as_mut().is_some_and(|link| link.aim(route))
     }

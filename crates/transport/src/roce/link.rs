@@ -107,6 +107,8 @@ pub trait PacketLink: Host {
     /// takes nothing now; a step with [`WRITABLE`](crate::step::reason::WRITABLE) follows when it does.
     /// `Err`: the memory of the payload cannot be read; nothing was sent.
     fn send_packet(&mut self, headers: &[u8], payload: Payload<'_>) -> Result<bool, Unreachable>;
+    /// Passes on what [`Self::send_packet`] has collected. A step ends with that, too.
+    fn send_batch(&mut self);
     /// Of a queue pair without a peer: the next packets go this way. False as for [`Self::send_packet`].
     fn aim(&mut self, route: &Route) -> bool;
     /// The next packets that arrived from the peer for this queue pair. If that has none, each packet is

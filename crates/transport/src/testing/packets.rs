@@ -53,6 +53,8 @@ impl<W: PacketWorld> PacketLink for W {
         Ok(self.transmit(&packet))
     }
 
+    fn send_batch(&mut self) {}
+
     fn aim(&mut self, route: &Route) -> bool {
         PacketWorld::aim(self, route)
     }

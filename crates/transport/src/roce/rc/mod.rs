@@ -182,7 +182,7 @@ impl Rc {
             // All packets that have arrived, whatever the budget: there is no later step for them, and the
             // peer may have acknowledged requests before it disconnected.
             let mut arrived = Quota { bytes: usize::MAX, operations: MAX_WAITING_PACKETS };
-            let received = self.receive_all(host, &mut arrived);
+            let received = self.receive_all(host, &mut arrived, &mut Quota::default());
             self.responder.acknowledge();
             return Err(received.err().unwrap_or(End::Local));
         }
@@ -190,7 +190,7 @@ impl Rc {
             self.unblock();
         }
         self.responder.rq.deliver_kept(host);
-        let drained = self.receive_all(host, &mut to_receive);
+        let drained = self.receive_all(host, &mut to_receive, &mut to_send);
         if why & reason::TIME != 0 && drained.is_ok() {
             self.requester.expire(host)?;
         }
@@ -206,14 +206,19 @@ impl Rc {
     }
 
     /// Processes received packets. False: the budget is used up.
-    fn receive_all(&mut self, host: &mut impl PacketLink, budget: &mut Quota) -> Result<bool, End> {
+    fn receive_all(
+        &mut self,
+        host: &mut impl PacketLink,
+        budget: &mut Quota,
+        to_send: &mut Quota,
+    ) -> Result<bool, End> {
         self.resume(host, budget)?;
         loop {
             if budget.is_used_up() {
                 return Ok(false);
             }
             let Some(batch) = host.receive_packets() else { return Ok(true) };
-            self.receive_batch(host, &batch, budget)?;
+            self.receive_batch(host, &batch, budget, to_send)?;
         }
     }
 
@@ -223,9 +228,15 @@ impl Rc {
         host: &mut H,
         batch: &Batch<H::Buffer>,
         budget: &mut Quota,
+        to_send: &mut Quota,
     ) -> Result<(), End> {
         let mut next = 0;
         while let Some(bytes) = batch.packet(next) {
+            if self.responder.must_acknowledge() {
+                self.responder.acknowledge();
+                self.responder.send_replies(host, &mut self.buf, to_send)?;
+                host.send_batch();
+            }
             let (operation, packet) = match self.parse(bytes) {
                 Ok(parsed) => parsed,
                 Err(why) => {
@@ -235,14 +246,15 @@ impl Rc {
                     continue;
                 }
             };
-            if let Some(run) = Run::find(batch, next, operation, packet.bth.psn) {
-                let is_done = match operation.is_response() {
+            if let Some(run) = Run::find(batch, next, operation, &packet) {
+                let count = match operation.is_response() {
                     true => self.requester.receive_run(host, &run, &packet),
                     false => self.responder.receive_run(host, &run, &packet),
                 };
-                if is_done {
-                    budget.charge(run.count, run.len());
-                    next += run.count;
+                if count > 0 {
+                    budget.charge(count, count * run.packet_len());
+                    next += count;
+                    self.note_established(host, operation);
                     continue;
                 }
             }
@@ -259,11 +271,16 @@ impl Rc {
                 continue;
             }
             self.responder.receive(host, operation, &packet)?;
-            if !std::mem::replace(&mut self.is_established, true) {
-                host.established();
-            }
+            self.note_established(host, operation);
         }
         Ok(())
+    }
+
+    /// A packet was carried out.
+    fn note_established(&mut self, host: &mut impl Host, operation: Operation) {
+        if operation.is_request() && !std::mem::replace(&mut self.is_established, true) {
+            host.established();
+        }
     }
 
     /// Executes deferred requests, up to the next one that must wait or the end of the budget.

@@ -13,8 +13,10 @@ pub(super) use replies::Replied;
 
 use std::collections::VecDeque;
 
+use arrayvec::ArrayVec;
+
 use super::ending::{Cause, End, Refusal};
-use super::run::{Run, is_full};
+use super::run::{MOST, Run, is_full};
 use super::terms::ReceiveTerms;
 use crate::access::{Access, REMOTE_READ, REMOTE_WRITE};
 use crate::host::Host;
@@ -24,12 +26,17 @@ use crate::policy::acknowledge::Acknowledging;
 use crate::policy::mode::Mode;
 use crate::roce::link::{Dropped, PacketLink};
 use crate::roce::packet::PacketBuf;
-use crate::roce::wire::{AtomicEth, Extension, Nak, Operation, Packet, Psn, Reth, Syndrome};
+use crate::roce::wire::{AtomicEth, Extension, Nak, Opcode, Operation, Packet, Psn, Reth, Syndrome};
 use crate::rq::RecvQueue;
 use crate::step::Quota;
 use crate::units::Errno;
 use crate::wr::WORD;
 use replies::{Replies, Reply};
+
+/// Requests that are carried out before an acknowledgement that is due leaves. A fixed trade-off, no
+/// prediction: the peer prepares its next requests while this side carries out more of those that have
+/// arrived, but each acknowledgement costs a system call at both sides.
+pub(super) const TOGETHER: u32 = 32;
 
 /// The message that the last packet has begun or continued.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +90,8 @@ pub(super) struct Responder {
     /// The results of the last requests that must not be carried out again, for duplicates.
     saved: VecDeque<Saved>,
     ack_due: bool,
+    /// Requests without a response that were carried out since the last acknowledgement.
+    unacknowledged: u32,
     /// The newest packet that was carried out and has no response. An ACK with the PSN of a response would be
     /// taken for it: rxe completes a read of one packet, and fails between the packets of a longer one.
     acknowledged: Psn,
@@ -107,6 +116,7 @@ impl Responder {
             has_overflowed: false,
             saved: VecDeque::new(),
             ack_due: false,
+            unacknowledged: 0,
             acknowledged: Psn::new(0),
             acknowledging: Acknowledging::new(mode),
             refused: None,
@@ -172,39 +182,82 @@ impl Responder {
         }
     }
 
-    /// Takes packets in the middle of a write, of which this is the first one. False: they must be taken one
-    /// by one.
+    /// Takes the first packets of a run, of which this is the first one. Returns how many: the next one must
+    /// be taken on its own.
     pub(super) fn receive_run<B: AsRef<[u8]>>(
         &mut self,
         host: &mut impl Host,
         run: &Run<'_, B>,
         packet: &Packet<'_>,
-    ) -> bool {
-        let (Some(terms), Message::Write { va, rkey, left, total }) = (&self.terms, self.message) else {
-            return false;
-        };
-        let (mtu, psn) = (terms.mtu.bytes(), packet.bth.psn);
-        let len = run.count * mtu;
-        // The last bytes come in the last packet.
-        if psn != self.expected || !is_full(packet, mtu) || len >= left as usize || !self.deferred.is_empty()
-        {
-            return false;
+    ) -> usize {
+        let (Some(terms), psn) = (self.terms, packet.bth.psn) else { return 0 };
+        if psn != self.expected || !self.deferred.is_empty() {
+            return 0;
         }
-        let part = |at: usize, len| {
-            let addr = va.wrapping_add(at as u64);
-            std::iter::once(Access { stag: rkey, addr, len, rights: REMOTE_WRITE })
+        let count = match self.message {
+            Message::Write { .. } => self.middle_of_write(host, &terms, run, packet),
+            Message::None => self.small_writes(host, &terms, run),
+            Message::Send => 0,
         };
-        if !run.place(host, part(0, len), |n| part(n * mtu, mtu)) {
-            return false;
+        if count > 0 {
+            self.is_silent = false;
+            self.expected = psn.add(count as u32);
         }
-        self.is_silent = false;
-        self.expected = psn.add(run.count as u32);
-        self.message =
-            Message::Write { va: va.wrapping_add(len as u64), rkey, left: left - len as u32, total };
-        for (n, ack_req) in (0..).zip(run.ack_reqs()) {
+        for (n, ack_req) in (0..).zip(run.ack_reqs().take(count)) {
             self.count_unacknowledged(psn.add(n), ack_req);
         }
-        true
+        count
+    }
+
+    fn middle_of_write<B: AsRef<[u8]>>(
+        &mut self,
+        host: &mut impl Host,
+        terms: &ReceiveTerms,
+        run: &Run<'_, B>,
+        packet: &Packet<'_>,
+    ) -> usize {
+        let (Message::Write { va, rkey, left, total }, mtu) = (self.message, terms.mtu.bytes()) else {
+            return 0;
+        };
+        // The last bytes come in the last packet.
+        if !is_full(packet, mtu) || run.count * mtu >= left as usize {
+            return 0;
+        }
+        let part = |n: usize| {
+            let addr = va.wrapping_add((n * mtu) as u64);
+            Some(std::iter::once(Access { stag: rkey, addr, len: mtu, rights: REMOTE_WRITE }))
+        };
+        let count = run.place(host, part);
+        let len = count * mtu;
+        self.message =
+            Message::Write { va: va.wrapping_add(len as u64), rkey, left: left - len as u32, total };
+        count
+    }
+
+    /// Writes of one packet each.
+    fn small_writes<B: AsRef<[u8]>>(
+        &mut self,
+        host: &mut impl Host,
+        terms: &ReceiveTerms,
+        run: &Run<'_, B>,
+    ) -> usize {
+        if terms.access & REMOTE_WRITE == 0 {
+            return 0;
+        }
+        let range = |packet: &[u8]| {
+            let Packet { extension: Extension::Reth(reth), payload, bth } = Packet::parse(packet).ok()?
+            else {
+                return None;
+            };
+            let is_write = bth.opcode == Opcode::Rc(Operation::WriteOnly);
+            let has_length =
+                payload.len() == reth.len as usize && (1..=terms.mtu.bytes()).contains(&payload.len());
+            (is_write && has_length).then(|| access_of(&reth, REMOTE_WRITE))
+        };
+        let ranges: ArrayVec<_, MOST> = run.packets().map_while(range).collect();
+        let count = run.place(host, |n| ranges.get(n).map(|range| std::iter::once(*range)));
+        self.msn = (self.msn + count as u32) & 0x00ff_ffff;
+        count
     }
 
     /// A request that has no response was carried out.
@@ -212,6 +265,7 @@ impl Responder {
         let is_due = self.acknowledging.is_due(ack_req);
         self.acknowledging.count(is_due);
         self.ack_due |= is_due;
+        self.unacknowledged += 1;
         self.acknowledged = psn;
     }
 
@@ -246,8 +300,14 @@ impl Responder {
         }
     }
 
+    /// Whether an ACK is due and should not wait for more requests.
+    pub(super) fn must_acknowledge(&self) -> bool {
+        self.ack_due && self.unacknowledged >= TOGETHER
+    }
+
     /// Queues the ACK that is due, behind the responses of requests that came before.
     pub(super) fn acknowledge(&mut self) {
+        self.unacknowledged = 0;
         if std::mem::take(&mut self.ack_due) {
             let (psn, msn) = (self.acknowledged, self.msn);
             self.replies.push(Reply::Ack { psn, msn, syndrome: Syndrome::ACK });

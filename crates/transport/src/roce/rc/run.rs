@@ -1,75 +1,95 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Packets in the middle of a message that have arrived together: their payload is placed by one call.
+//! Packets of one kind that have arrived together: those in the middle of a message, or small RDMA writes.
+//! Their payload is placed by one call.
 //!
-//! That is an optimization alone: if anything about them is not as expected, they are processed one by one,
-//! as all other packets are.
+//! That is an optimization alone: from the first packet on that is not as expected, they are processed one by
+//! one, as all other packets are.
+
+use arrayvec::ArrayVec;
 
 use crate::access::Access;
 use crate::host::Host;
 use crate::roce::link::Batch;
 use crate::roce::wire::{
-    ACK_REQ, ACK_REQ_AT, BTH_LEN, CONGESTION_AT, Operation, Packet, Psn, QPN_AT, psn_of,
+    ACK_REQ, ACK_REQ_AT, BTH_LEN, CONGESTION_AT, Operation, Packet, QPN_AT, psn_of,
 };
 
-/// Packets of one run at most.
-const MOST: usize = 64;
+/// Packets of one run at most: those that are acknowledged together.
+pub(super) const MOST: usize = super::responder::TOGETHER as usize;
 
 /// Packets with equal headers and consecutive PSNs.
 pub(super) struct Run<'a, B> {
     batch: &'a Batch<B>,
     first: usize,
     pub count: usize,
+    /// Length of the headers of each packet in bytes.
+    headers: usize,
 }
 
 impl<'a, B: AsRef<[u8]>> Run<'a, B> {
-    /// The packets of the batch that begin with this one, if there are several in the middle of a message.
-    pub(super) fn find(batch: &'a Batch<B>, first: usize, operation: Operation, psn: Psn) -> Option<Self> {
-        if !matches!(operation, Operation::WriteMiddle | Operation::ReadMiddle) {
+    /// The packets of the batch that begin with this one, if there are several of such a kind.
+    pub(super) fn find(
+        batch: &'a Batch<B>,
+        first: usize,
+        operation: Operation,
+        packet: &Packet<'_>,
+    ) -> Option<Self> {
+        if !matches!(operation, Operation::WriteMiddle | Operation::ReadMiddle | Operation::WriteOnly) {
             return None;
         }
+        let psn = packet.bth.psn;
         let model = batch.packet(first)?;
         let continues = |n: &usize| {
             let next = batch.packet(first + n);
             next.is_some_and(|next| is_alike(model, next) && psn_of(next) == Some(psn.add(*n as u32)))
         };
         let count = 1 + (1..MOST).take_while(continues).count();
-        (count > 1).then_some(Self { batch, first, count })
+        let headers = model.len() - packet.payload.len() - usize::from(packet.bth.pad);
+        (count > 1).then_some(Self { batch, first, count, headers })
+    }
+
+    /// The packets.
+    pub(super) fn packets(&self) -> impl Iterator<Item = &'a [u8]> {
+        let batch = self.batch;
+        (self.first..self.first + self.count).filter_map(|index| batch.packet(index))
     }
 
     /// Whether each of the packets requests an acknowledgement.
     pub(super) fn ack_reqs(&self) -> impl Iterator<Item = bool> {
-        let packets = (self.first..self.first + self.count).map(|index| self.batch.packet(index));
-        packets.map(|packet| packet.is_some_and(|packet| packet[ACK_REQ_AT] & ACK_REQ != 0))
+        self.packets().map(|packet| packet[ACK_REQ_AT] & ACK_REQ != 0)
     }
 
-    /// Bytes of the packets.
-    pub(super) fn len(&self) -> usize {
-        self.count * self.batch.packet(self.first).map_or(0, <[u8]>::len)
+    /// Bytes of a packet.
+    pub(super) fn packet_len(&self) -> usize {
+        self.batch.packet(self.first).map_or(0, <[u8]>::len)
     }
 
-    /// Places the payload of the n-th packet in the parts that `parts` returns for n, if `whole` permits all
-    /// of it. False: not all of it was placed.
+    /// Places the payload of the first packets, of the n-th one in the parts that `parts` returns for n.
+    /// Returns of how many: the next one has no parts, or their memory does not permit it, or is gone.
     pub(super) fn place<P: Iterator<Item = Access>>(
         &self,
         host: &mut impl Host,
-        mut whole: impl Iterator<Item = Access>,
-        parts: impl Fn(usize) -> P,
-    ) -> bool {
-        if whole.any(|part| host.check(part).is_err()) {
-            return false;
-        }
-        for n in 0..self.count {
-            let mut from = self.batch.offset(self.first + n) + BTH_LEN;
-            for part in parts(n) {
+        parts: impl Fn(usize) -> Option<P>,
+    ) -> usize {
+        // How many placements the packets up to each one have.
+        let mut ends = ArrayVec::<usize, MOST>::new();
+        let mut count = 0;
+        'packets: for n in 0..self.count {
+            let Some(parts) = parts(n) else { break };
+            let mut from = self.batch.offset(self.first + n) + self.headers;
+            for part in parts {
                 if host.place(part, from).is_err() {
-                    // What is in the batch precedes what failed.
-                    let _ = host.settle(self.batch.buffer());
-                    return false;
+                    break 'packets;
                 }
                 from += part.len;
+                count += 1;
             }
+            ends.push(count);
         }
-        host.settle(self.batch.buffer()).is_ok()
+        match host.settle(self.batch.buffer()) {
+            Ok(()) => ends.len(),
+            Err(failed) => ends.iter().take_while(|end| **end <= failed).count(),
+        }
     }
 }
 

@@ -37,36 +37,35 @@ impl Requester {
         taken
     }
 
-    /// Takes packets in the middle of the response to a read, of which this is the first one. False: they
-    /// must be taken one by one.
+    /// Takes the first packets of a run in the middle of the response to a read, of which this is the first
+    /// one. Returns how many: the next one must be taken on its own.
     pub(in crate::roce::rc) fn receive_run<B: AsRef<[u8]>>(
         &mut self,
         host: &mut impl Host,
         run: &Run<'_, B>,
         packet: &Packet<'_>,
-    ) -> bool {
+    ) -> usize {
         let (Some(sequence), Some(&front)) = (self.sequence(packet.bth.psn), self.messages.front()) else {
-            return false;
+            return 0;
         };
-        let Some(entry) = self.sq.entry(front.position) else { return false };
-        let (end, len) = (sequence + run.count as u64, run.count * self.mtu);
+        let Some(entry) = self.sq.entry(front.position) else { return 0 };
+        let end = sequence + run.count as u64;
         let is_expected = sequence == self.acked && end <= self.sent && entry.wr.op == Op::Read;
         if !is_expected || !is_full(packet, self.mtu) {
-            return false;
+            return 0;
         }
         let offset = (sequence - front.first) as usize * self.mtu;
-        if offset + len > entry.wr.len as usize {
-            return false;
+        if offset + run.count * self.mtu > entry.wr.len as usize {
+            return 0;
         }
-        let local = |at: usize, len| entry.wr.local.parts((offset + at) as u32, len, LOCAL_WRITE);
-        if !run.place(host, local(0, len), |n| local(n * self.mtu, self.mtu)) {
-            return false;
-        }
-        for sequence in sequence..end {
+        let local =
+            |n: usize| Some(entry.wr.local.parts((offset + n * self.mtu) as u32, self.mtu, LOCAL_WRITE));
+        let count = run.place(host, local);
+        for sequence in sequence..sequence + count as u64 {
             self.answered(sequence);
         }
         self.retry.measure(host, self.acked);
-        true
+        count
     }
 
     /// The request packet that a response is about; `None` if it was acknowledged, or never sent.

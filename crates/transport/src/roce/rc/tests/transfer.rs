@@ -5,7 +5,7 @@ use super::pair::{Fate, MTU, Pair, wr};
 use crate::policy::mode::Mode;
 use crate::roce::wire::Operation;
 use crate::step::{Progress, reason};
-use crate::testing::recorder::Call;
+use crate::testing::recorder::{BASE, Call};
 use crate::wr::{Extra, Local, Op, opcode, status};
 
 const OK: u32 = status::SUCCESS;
@@ -51,6 +51,65 @@ fn what_arrives_together_is_placed_together() {
         assert_eq!(pair.done(0), [(1, OK)]);
         assert_eq!(pair.bytes(0, 0, 12 * MTU), pair.bytes(1, 0x8000, 12 * MTU));
     }
+}
+
+/// Posts a write of eight bytes each to these places, one behind the other.
+fn post_small_writes(pair: &mut Pair, places: &[u64]) {
+    for (n, place) in (0..).zip(places) {
+        pair.post(0, wr(n, Op::Write, 64 * n, 8, *place));
+    }
+}
+
+/// The accesses by which bytes were placed, and how many batches of them there were.
+fn placed(calls: &[Call]) -> (Vec<u64>, usize) {
+    let place = |call: &Call| match call {
+        Call::Placed(access) => Some(access.addr - BASE),
+        _ => None,
+    };
+    let batches = calls.iter().filter(|call| **call == Call::Settled).count();
+    (calls.iter().filter_map(place).collect(), batches)
+}
+
+#[test]
+fn small_writes_that_arrive_together_are_placed_together() {
+    let mut pair = Pair::new();
+    let places = [0x8000, 0x9008, 0x8010, 0x8000, 0x7000];
+    post_small_writes(&mut pair, &places);
+    pair.settle();
+    assert_eq!(placed(&pair.hosts[1].calls), (places.to_vec(), 1));
+    assert!(pair.hosts[1].calls.contains(&Call::Established));
+    assert_eq!(pair.done(0), [0, 1, 2, 3, 4].map(|id| (id, OK)));
+    assert_eq!(pair.carried[1], [Operation::Acknowledge], "one for all");
+    assert_eq!(pair.bytes(0, 64 * 3, 8), pair.bytes(1, 0x8000, 8), "in order");
+    assert_eq!(pair.bytes(0, 64, 8), pair.bytes(1, 0x9008, 8));
+}
+
+#[test]
+fn a_small_write_among_others_fails_alone_and_none_is_placed_twice() {
+    const DENIED: u64 = 0x1_0000;
+    let mut pair = Pair::new();
+    post_small_writes(&mut pair, &[0x8000, 0x8008, DENIED, 0x8010, 0x8018]);
+    pair.settle();
+    assert_eq!(placed(&pair.hosts[1].calls).0, [0x8000, 0x8008]);
+    let refused = (2, status::REM_ACCESS_ERR);
+    let flushed = [3, 4].map(|id| (id, status::WR_FLUSH_ERR));
+    assert_eq!(pair.done(0), [[(0, OK), (1, OK), refused].as_slice(), &flushed].concat());
+
+    let mut pair = Pair::new();
+    pair.hosts[1].memory.mapped_to = BASE + 0x9000;
+    post_small_writes(&mut pair, &[0x8000, 0x8008, 0x9000, 0x8010, 0x8018]);
+    pair.settle();
+    assert_eq!(placed(&pair.hosts[1].calls).0, [0x8000, 0x8008], "memory that is gone");
+    assert_eq!(pair.done(0)[2], refused);
+}
+
+#[test]
+fn small_writes_need_the_right_of_the_queue_pair() {
+    let mut pair = Pair::with(|path, _| path.access = 0);
+    post_small_writes(&mut pair, &[0x8000, 0x8008]);
+    pair.settle();
+    assert_eq!(placed(&pair.hosts[1].calls).0, []);
+    assert_eq!(pair.done(0)[0], (0, status::REM_INV_REQ_ERR));
 }
 
 #[test]
