@@ -21,6 +21,9 @@ struct RobustList {
     pending: *const Self,
 }
 
+/// Linux 6.18 returns a pointer above `-MAX_ERRNO` as an error, and stores nothing (IS_ERR in linux/err.h).
+const MAX_ERRNO: u64 = 4095;
+
 thread_local! {
     /// The robust list that the C library has registered for this thread. `None`: not queried yet.
     static ROBUST_LIST: Cell<Option<*const RobustList>> = const { Cell::new(None) };
@@ -44,7 +47,7 @@ impl WordStore {
     }
 
     /// Stores a word. EFAULT if there is no writable memory; EPERM or ENOSYS if a sandbox forbids the calls,
-    /// EPERM also if the thread holds a robust mutex.
+    /// EPERM also if the thread holds a robust mutex, or if the kernel would take the word for an error.
     ///
     /// # Safety
     ///
@@ -195,6 +198,9 @@ impl ListStore {
     ///
     /// As for [`WordStore::store`].
     unsafe fn store(&self, addr: u64, word: u64) -> Result<(), Errno> {
+        if word > u64::MAX - MAX_ERRNO {
+            return Err(libc::EPERM);
+        }
         Self::set(word as *const RobustList)?;
         let mut len = 0usize;
         // SAFETY: the kernel stores the length in `len` and eight bytes at `addr`, which the caller may

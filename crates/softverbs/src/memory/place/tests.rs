@@ -377,17 +377,26 @@ fn can_store(mut words: WordStore) -> bool {
 #[test]
 fn words_of_every_kind_are_stored() {
     let mut memory = [0u64; 1];
-    for word in
-        [0, 1, 1 << 46, (1 << 47) - 1, 1 << 47, u64::MAX >> 1, 1 << 63, 0xffff_8000_0000_0000, u64::MAX]
-    {
+    let addr = memory.as_mut_ptr() as u64;
+    let stag = register(Region { addr, len: 8, access: LOCAL_WRITE, pd: 1 }).unwrap();
+    let high = [1 << 47, u64::MAX >> 1, 1 << 63, 0xffff_8000_0000_0000, u64::MAX - 4095];
+    for word in [0, 1, 1 << 46, (1 << 47) - 1].into_iter().chain(high) {
         for mut words in [WordStore::new(), WordStore::with_list()] {
             // SAFETY: the eight bytes are those of `memory`, which is used by nothing else meanwhile.
-            unsafe { words.store(memory.as_mut_ptr() as u64, word).unwrap() };
+            unsafe { words.store(addr, word).unwrap() };
             assert_eq!(std::mem::replace(&mut memory[0], 9), word, "{word:#x}");
             // SAFETY: no memory is mapped at that address, so none can be overwritten.
             assert_eq!(unsafe { words.store(sys::page_size(), word) }, Err(libc::EFAULT));
         }
     }
+    // Linux takes these pointers for errors.
+    for word in [u64::MAX, u64::MAX - 1, u64::MAX - 4094] {
+        // SAFETY: as above.
+        assert_eq!(unsafe { WordStore::with_list().store(addr, word) }, Err(libc::EPERM));
+        store(access(stag, addr, 8), 1, word.to_ne_bytes()).unwrap();
+        assert_eq!(std::mem::replace(&mut memory[0], 9), word, "{word:#x}");
+    }
+    deregister(stag);
 }
 
 /// The thread's list of robust mutexes is restored after words were stored, and is not replaced while it has
