@@ -29,7 +29,8 @@ use super::{Cost, Policy};
 const DISPLACED: u32 = 32;
 /// The same if none was.
 const ALONE: u32 = 8;
-/// More bytes than this received at a time are a stream, and no message whose sender waits for an answer.
+/// More bytes than this received at a time are a stream, and no message whose sender waits for an answer. Of
+/// a batch of packets one counts.
 const STREAM: u64 = 1024;
 
 /// What the engine thread has counted so far.

@@ -232,7 +232,6 @@ pub(crate) fn receive_datagrams(fd: &OwnedFd, into: &mut [u8]) -> Result<Arrived
     // SAFETY: the message describes the slice `into`, the name and the control buffer, all writable.
     let call = || unsafe { libc::recvmsg(fd.as_raw_fd(), &mut msg, flags) };
     let len = check_len(whole(|| again(call)))?;
-    note_received(len);
     // SAFETY: it was zeroed, and a sockaddr_in6 consists of numbers.
     let source = source(unsafe { name.assume_init() }).ok_or(libc::EPROTO)?;
     let is_truncated = msg.msg_flags & libc::MSG_TRUNC != 0;
@@ -277,6 +276,8 @@ pub(crate) fn receive_datagrams(fd: &OwnedFd, into: &mut [u8]) -> Result<Arrived
             header = libc::CMSG_NXTHDR(&msg, header);
         }
     }
+    // Small packets are no stream, however many there are: their sender waits for acknowledgements.
+    note_received(arrived.segment.unwrap_or(len));
     Ok(arrived)
 }
 
