@@ -153,6 +153,10 @@ impl Qp {
     fn step(&self, session: &mut Session, why: u32, budget: Budget) -> Stepped {
         let Session { transport, batch, process, timer } = session;
         let world = (batch, *process);
+        if why & reason::TIME != 0 {
+            // It has expired.
+            *timer = None;
+        }
         let (stepped, deadline) = match transport {
             Transport::Iwarp(iwarp) => self.step_linked(iwarp, world, why, budget),
             Transport::Roce(roce) => {
@@ -170,12 +174,11 @@ impl Qp {
             *timer = None;
             return stepped;
         };
-        let time = now();
-        let known = timer.as_ref().is_some_and(|(at, _)| time < *at && *at <= deadline);
-        if let (false, Some(engine)) = (known, self.engine.get()) {
+        let is_timed = timer.as_ref().is_some_and(|(at, _)| *at <= deadline);
+        if let (false, Some(engine)) = (is_timed, self.engine.get()) {
             if let Some(source) = self.this.upgrade() {
                 let source: Arc<dyn Source> = source;
-                let delay = Duration::from_micros(deadline.saturating_sub(time));
+                let delay = Duration::from_micros(deadline.saturating_sub(now()));
                 *timer = Some((deadline, engine.schedule(delay, &source)));
             }
         }
