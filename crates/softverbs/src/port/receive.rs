@@ -68,8 +68,9 @@ impl Receiver {
 /// What a thread has received for others, to be delivered without the lock.
 #[derive(Default)]
 pub(super) struct Found {
-    /// Endpoints to which packets were delivered, by number.
-    touched: Vec<(u32, Arc<dyn Endpoint>)>,
+    /// Endpoints to which packets were delivered, by number: the last one, and the others. There is mostly one.
+    last: Option<(u32, Arc<dyn Endpoint>)>,
+    others: Vec<(u32, Arc<dyn Endpoint>)>,
     /// Packets for queue pair 1.
     messages: Vec<Message>,
     /// How many packets were delivered to endpoints, and their length from BTH to ICRC in bytes.
@@ -98,9 +99,9 @@ impl Found {
             false => received.part(range).map(|bytes| Batch::new(bytes, stride)),
         };
         let packets = packets.ok_or(Reason::Memory)?;
-        if self.touched.last().is_none_or(|(last, _)| *last != num) {
-            self.touched.try_reserve(1).map_err(|_| Reason::Memory)?;
-            self.touched.push((num, endpoint.clone()));
+        if self.last.as_ref().is_none_or(|(last, _)| *last != num) {
+            self.others.try_reserve(usize::from(self.last.is_some())).map_err(|_| Reason::Memory)?;
+            self.others.extend(self.last.replace((num, endpoint.clone())));
         }
         (self.packets, self.bytes) = (self.packets + packets.count() as u64, self.bytes + len);
         endpoint.arrived(packets);
@@ -150,14 +151,15 @@ impl Port {
 
     /// Drives the endpoints to which packets were delivered.
     fn drive(&self, mut receiver: MutexGuard<'_, Receiver>, by: By) {
-        let Found { mut touched, messages, packets, bytes } = std::mem::take(&mut receiver.found);
+        let Found { last, mut others, messages, packets, bytes } = std::mem::take(&mut receiver.found);
         drop(receiver);
         if packets > 0 {
             self.traffic.received.add(packets, bytes);
         }
-        touched.sort_unstable_by_key(|(num, _)| *num);
-        touched.dedup_by_key(|(num, _)| *num);
-        for (_, endpoint) in touched {
+        others.retain(|(num, _)| last.as_ref().is_none_or(|(last, _)| num != last));
+        others.sort_unstable_by_key(|(num, _)| *num);
+        others.dedup_by_key(|(num, _)| *num);
+        for (_, endpoint) in others.into_iter().chain(last) {
             endpoint.received(by);
         }
         for message in messages {

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -25,10 +26,30 @@ pub(super) struct Found {
     pub needs_header: bool,
 }
 
+/// A hash of a queue pair number. This process draws the numbers, 16 random bits each, so no peer can choose
+/// numbers that collide; and one is looked up for each batch of packets.
+#[derive(Default)]
+struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u32((*byte).into()));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // The table uses the upper bits, too.
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Table {
     /// By queue pair number.
-    entries: Mutex<HashMap<u32, Entry>>,
+    entries: Mutex<HashMap<u32, Entry, BuildHasherDefault<NumberHasher>>>,
     /// The number of entries that receive from each [`Family`], read without the lock.
     counts: [AtomicU32; 2],
 }
