@@ -308,6 +308,10 @@ impl<H: Exposed + PacketLink> PacketLink for Instrumented<'_, H> {
         self.host.receive_packets()
     }
 
+    fn has_lost_packets(&mut self) -> bool {
+        self.host.has_lost_packets()
+    }
+
     fn dropped_packet(&mut self, why: Dropped) {
         self.host.dropped_packet(why);
     }

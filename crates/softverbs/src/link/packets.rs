@@ -19,6 +19,8 @@ pub(crate) struct Arrived {
     waiting: Mutex<Waiting>,
     /// Whether any packet waits, readable without the lock.
     has_any: AtomicBool,
+    /// The port had no room for packets, maybe for some of these.
+    has_lost: AtomicBool,
 }
 
 #[derive(Default)]
@@ -56,6 +58,11 @@ impl Arrived {
         waiting.queue.push_back(packets);
         self.has_any.store(true, Ordering::Release);
         true
+    }
+
+    /// The port had no room for packets.
+    pub(crate) fn lose(&self) {
+        self.has_lost.store(true, Ordering::Relaxed);
     }
 
     fn take(&self) -> Option<Delivered> {
@@ -124,6 +131,11 @@ impl Packets {
 
     pub(crate) fn receive(&mut self) -> Option<Delivered> {
         self.arrived.take()
+    }
+
+    /// Whether the port had no room for packets since the last call.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.arrived.has_lost.load(Ordering::Relaxed) && self.arrived.has_lost.swap(false, Ordering::Relaxed)
     }
 
     /// The connection has dropped a packet.

@@ -98,6 +98,9 @@ pub(crate) trait Endpoint: Send + Sync {
     /// Packets for the queue pair have arrived from its peer. Appends them to a bounded queue or drops them:
     /// the caller receives for all queue pairs of the process, so it must not be delayed.
     fn arrived(&self, packets: Delivered);
+    /// The socket had no room for packets, which may have been for this queue pair. Called before
+    /// [`Endpoint::received`].
+    fn lost(&self) {}
     /// Drives the connection in this thread. Called once after a batch of [`Endpoint::arrived`], with no lock
     /// of the port held.
     fn received(&self, by: By);

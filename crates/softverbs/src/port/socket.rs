@@ -12,7 +12,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::slot::Slot;
 use crate::lock;
@@ -21,12 +21,14 @@ use crate::sys::{self, Epoll, Errno};
 use transport::roce::wire::UDP_PORT;
 
 /// Requested size in bytes of the socket buffers, which all queue pairs of the process share. The kernel
-/// limits them to net.core.rmem_max and wmem_max, but not the receive buffer of a process that has
-/// CAP_NET_ADMIN in the initial user namespace. At 208 KiB, the usual rmem_max, it holds 25 packets of 4 KiB,
-/// and rxe sends 128 at once.
+/// limits them to twice net.core.rmem_max and wmem_max, but not the receive buffer of a process that has
+/// CAP_NET_ADMIN in the initial user namespace. With 208 KiB, the usual rmem_max, it holds 50 packets of 4
+/// KiB, and rxe sends 128 at once.
 const BUFFER_LEN: i32 = 8 << 20;
 /// Receive packets over IPv6 without a UDP checksum, as adapters and rxe send them (linux/udp.h).
 const UDP_NO_CHECK6_RX: i32 = 102;
+/// Counters of a socket, the last one of packets without room (linux/sock_diag.h).
+const SO_MEMINFO: i32 = 55;
 /// As IP_MULTICAST_ALL (linux/in6.h).
 const IPV6_MULTICAST_ALL: i32 = 29;
 const IN: u32 = libc::EPOLLIN as u32;
@@ -65,6 +67,8 @@ struct Bound {
     waiting: Mutex<Vec<u32>>,
     /// Whether any queue pair waits. Changed with the lock held, read without it.
     is_awaited: AtomicBool,
+    /// Packets that the kernel had no room for, by the last look.
+    lost: AtomicU32,
 }
 
 pub(super) struct Sockets {
@@ -104,6 +108,13 @@ impl Sockets {
         }
         set.add(slot.socket().as_raw_fd(), IN, SLOT_TOKEN)?;
         Ok(Self { v4, v6, set })
+    }
+
+    /// Whether the kernel had no room for packets since the last call.
+    pub(super) fn has_lost(&self, family: Family) -> bool {
+        let Some(bound) = self.bound(family) else { return false };
+        let counters = sys::get_option::<[u32; 9]>(bound.socket.as_raw_fd(), libc::SOL_SOCKET, SO_MEMINFO);
+        counters.is_ok_and(|[.., lost]| bound.lost.swap(lost, Ordering::Relaxed) != lost)
     }
 
     fn bound(&self, family: Family) -> Option<&Bound> {
@@ -187,7 +198,12 @@ fn bind(family: Family, with_ip_fields: bool) -> Result<Bound, Errno> {
         receive_ip_fields(&socket, family);
     }
     sys::bind_datagrams(&socket, &SocketAddr::new(any, UDP_PORT))?;
-    Ok(Bound { socket, waiting: Mutex::default(), is_awaited: AtomicBool::new(false) })
+    Ok(Bound {
+        socket,
+        waiting: Mutex::default(),
+        is_awaited: AtomicBool::new(false),
+        lost: AtomicU32::new(0),
+    })
 }
 
 fn receive_ip_fields(socket: &Socket, family: Family) {

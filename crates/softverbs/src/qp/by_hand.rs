@@ -213,6 +213,10 @@ impl Endpoint for Inlet {
         }
     }
 
+    fn lost(&self) {
+        self.arrived.lose();
+    }
+
     fn received(&self, by: By) {
         self.drive(reason::READABLE, by);
     }

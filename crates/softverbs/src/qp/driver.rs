@@ -537,6 +537,10 @@ impl PacketLink for Host<'_, Packets> {
         self.link.as_mut()?.receive()
     }
 
+    fn has_lost_packets(&mut self) -> bool {
+        self.link.as_mut().is_some_and(|link| link.has_lost())
+    }
+
     fn dropped_packet(&mut self, why: Dropped) {
         if let Some(link) = &self.link {
             link.dropped(why);

@@ -78,6 +78,8 @@ pub(crate) unsafe trait OptionValue: Copy {}
 unsafe impl OptionValue for i32 {}
 // SAFETY: a number.
 unsafe impl OptionValue for u64 {}
+// SAFETY: numbers.
+unsafe impl OptionValue for [u32; 9] {}
 // SAFETY: three numbers.
 unsafe impl OptionValue for libc::ucred {}
 // SAFETY: numbers.

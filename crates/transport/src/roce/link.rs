@@ -114,6 +114,9 @@ pub trait PacketLink: Host {
     /// The next packets that arrived from the peer for this queue pair. If that has none, each packet is
     /// behind [`IP_HEADER_LEN`](crate::roce::wire::IP_HEADER_LEN) bytes with the IP header.
     fn receive_packets(&mut self) -> Option<Batch<Self::Buffer>>;
+    /// Whether the link has dropped packets since the last call because it had no room for them. They may be
+    /// those of another queue pair.
+    fn has_lost_packets(&mut self) -> bool;
     /// A received packet was dropped.
     fn dropped_packet(&mut self, why: Dropped);
     /// Of a queue pair of type UD: a send fails, so the queue pair enters SQE. Called before the completions

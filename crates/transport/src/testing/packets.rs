@@ -29,6 +29,10 @@ pub trait PacketWorld: World {
     fn aim(&mut self, _route: &Route) -> bool {
         true
     }
+    /// Whether the link had no room for packets.
+    fn has_lost(&mut self) -> bool {
+        false
+    }
     /// A packet was dropped.
     fn dropped(&mut self, _why: Dropped) {}
     /// A send of a queue pair of type UD fails.
@@ -77,6 +81,10 @@ impl<W: PacketWorld> PacketLink for W {
         Some(Batch::new(packets, len + ICRC_LEN))
     }
 
+    fn has_lost_packets(&mut self) -> bool {
+        self.has_lost()
+    }
+
     fn dropped_packet(&mut self, why: Dropped) {
         self.dropped(why);
     }
@@ -97,6 +105,8 @@ pub struct Packets {
     pub arrived: VecDeque<Vec<u8>>,
     /// How many more the link takes.
     pub room: Option<usize>,
+    /// There was no room for packets.
+    pub has_lost: bool,
     /// Why packets were dropped.
     pub dropped: Vec<Dropped>,
 }
@@ -126,6 +136,10 @@ impl PacketWorld for Recorder<Packets> {
 
     fn follows(&mut self) -> Option<usize> {
         self.link.arrived.front().map(Vec::len)
+    }
+
+    fn has_lost(&mut self) -> bool {
+        std::mem::take(&mut self.link.has_lost)
     }
 
     fn dropped(&mut self, why: Dropped) {

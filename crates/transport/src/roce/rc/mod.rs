@@ -191,6 +191,9 @@ impl Rc {
         }
         self.responder.rq.deliver_kept(host);
         let drained = self.receive_all(host, &mut to_receive, &mut to_send);
+        if matches!(drained, Ok(true)) && host.has_lost_packets() {
+            self.responder.lost_packets();
+        }
         if why & reason::TIME != 0 && drained.is_ok() {
             self.requester.expire(host)?;
         }

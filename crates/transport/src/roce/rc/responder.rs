@@ -276,6 +276,15 @@ impl Responder {
         }
     }
 
+    /// The link had no room for packets, and all that it had room for were received. In the middle of a
+    /// message the expected packet is most likely one of the others: a peer sends a message without a pause.
+    /// Those were the last ones of a burst, so no packet behind them shows the gap.
+    pub(super) fn lost_packets(&mut self) {
+        if !matches!(self.message, Message::None) && self.deferred.is_empty() {
+            self.gap();
+        }
+    }
+
     /// Answers for the expected packet; then it must come again.
     fn negative(&mut self, syndrome: Syndrome) {
         self.is_silent = true;

@@ -49,6 +49,28 @@ fn transfer(op: Op, loss: u32, seed: u64) -> Micros {
     pair.hosts[0].now - begin
 }
 
+/// The responder requests the packets of a burst that its link had no room for, before any timer expires.
+#[test]
+fn the_end_of_a_burst_without_room_is_requested() {
+    let mut pair = Pair::new();
+    pair.post(0, wr(1, Op::Write, 0, MESSAGE_LEN / 8, 0x8000));
+    pair.fill(0, 0, 8 * MTU, 1);
+    pair.step(0, reason::POSTED);
+    let mut packets = 0;
+    pair.carry(0, &mut |_, _| {
+        packets += 1;
+        if packets > 4 { Fate::Lost } else { Fate::Arrives }
+    });
+    pair.hosts[1].link.has_lost = true;
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, status::SUCCESS)]);
+    assert_eq!(pair.bytes(1, 0x8000, 8 * MTU), pair.bytes(0, 0, 8 * MTU));
+    // Between two messages nothing is requested.
+    pair.hosts[1].link.has_lost = true;
+    pair.step(1, reason::READABLE);
+    assert!(pair.hosts[1].link.sent.is_empty());
+}
+
 /// One packet in 85 is lost, in each direction: 150 losses of requests alone.
 #[test]
 fn a_loss_costs_round_trips() {
