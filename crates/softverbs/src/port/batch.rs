@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn payload_of_small_messages_is_read_in_one_call() {
         let (mut memory, mut batch) = (Memory { end: u64::MAX, calls: 0 }, empty());
-        let addr = |n: u64| 1 << 20 | n * 5_000 % 70_000;
+        let addr = |n: u64| (1 << 20) | (n * 5_000 % 70_000);
         for n in 0..200 {
             let following = |more: usize| {
                 let next = n + 1 + more as u64;

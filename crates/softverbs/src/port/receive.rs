@@ -164,7 +164,8 @@ impl Port {
 
     /// Drives the endpoints to which packets were delivered.
     fn drive(&self, mut receiver: MutexGuard<'_, Receiver>, by: By) {
-        let Found { last, mut others, messages, packets, bytes, has_lost } = std::mem::take(&mut receiver.found);
+        let Found { last, mut others, messages, packets, bytes, has_lost } =
+            std::mem::take(&mut receiver.found);
         drop(receiver);
         if packets > 0 {
             self.traffic.received.add(packets, bytes);

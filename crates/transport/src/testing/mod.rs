@@ -15,5 +15,7 @@ pub mod packets;
 pub mod queues;
 pub mod rc;
 pub mod recorder;
+pub mod sidr;
 pub mod stream;
+pub mod ud;
 pub mod world;

@@ -2,7 +2,9 @@
 //! The queues of a queue pair, as its program sees them: what is posted, what completes.
 //!
 //! What holds for every transport is asserted here: requests and receives complete once and in the order in
-//! which they were posted, with what was posted, and nothing succeeds behind a failure.
+//! which they were posted, with what was posted, and nothing succeeds behind a failure. Of a queue pair of
+//! type UD, requests succeed again once the program has moved it from SQE to RTS, and a receive of a shared
+//! receive queue that is too short fails alone.
 
 use std::collections::VecDeque;
 
@@ -45,7 +47,15 @@ pub struct Queues {
     pub recv_cq: Cq,
     /// Receives use the completion queue of the requests.
     pub one_cq: bool,
+    /// The queue pair has the type UD.
+    pub datagrams: bool,
     send_failed: bool,
+    /// How many requests were taken, and how many of them have left.
+    taken: u64,
+    left: u64,
+    /// The value of `taken` when the queue pair went on after a failure: the failure is over when as many
+    /// have left.
+    resumed: VecDeque<u64>,
     receive_failed: bool,
     /// The program has seen that the connection is established.
     pub established: bool,
@@ -80,6 +90,7 @@ impl Queues {
     /// The connection takes the next request.
     pub fn take_send(&mut self) -> Option<SendWr> {
         let wr = self.sends.pop_front()?;
+        self.taken += 1;
         self.taken_sends.push_back(wr.clone());
         Some(wr)
     }
@@ -128,6 +139,7 @@ impl Queues {
             assert!(!self.send_failed, "a request succeeds behind one that has failed: {wr:?}");
         }
         self.send_failed |= completion.status != status::SUCCESS;
+        self.leave();
     }
 
     fn receive_completes(&mut self, completion: &Completion) {
@@ -138,13 +150,36 @@ impl Queues {
             let fits = completion.opcode != opcode::RECV || completion.byte_len <= wr.capacity();
             assert!(fits, "{} bytes in {wr:?}", completion.byte_len);
         }
-        self.receive_failed |= completion.status != status::SUCCESS;
+        let fails_alone = self.datagrams && completion.status == status::LOC_LEN_ERR;
+        self.receive_failed |= completion.status != status::SUCCESS && !fails_alone;
     }
 
     /// An unsignalled request has succeeded.
     pub fn release(&mut self) {
         let wr = self.taken_sends.pop_front().expect("the release of a request that was taken");
         assert!(!wr.signaled && !self.send_failed, "{wr:?} is released");
+        self.leave();
+    }
+
+    /// The program moves a queue pair of type UD from SQE to RTS, perhaps before what has failed found room
+    /// in the completion queue.
+    pub fn resume(&mut self) {
+        assert!(self.datagrams, "a connection does not go on after a failure");
+        self.resumed.push_back(self.taken);
+        self.end_failure();
+    }
+
+    /// A request has left the send queue.
+    fn leave(&mut self) {
+        self.left += 1;
+        self.end_failure();
+    }
+
+    fn end_failure(&mut self) {
+        while self.resumed.front().is_some_and(|taken| *taken <= self.left) {
+            self.resumed.pop_front();
+            self.send_failed = false;
+        }
     }
 
     /// The program polls the completion queue of a work queue. Gives the number of completions, and whether

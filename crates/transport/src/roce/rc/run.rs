@@ -10,9 +10,7 @@ use arrayvec::ArrayVec;
 use crate::access::Access;
 use crate::host::Host;
 use crate::roce::link::Batch;
-use crate::roce::wire::{
-    ACK_REQ, ACK_REQ_AT, BTH_LEN, CONGESTION_AT, Operation, Packet, QPN_AT, psn_of,
-};
+use crate::roce::wire::{ACK_REQ, ACK_REQ_AT, BTH_LEN, CONGESTION_AT, Operation, Packet, QPN_AT, psn_of};
 
 /// Packets of one run at most: those that are acknowledged together.
 pub(super) const MOST: usize = super::responder::TOGETHER as usize;
