@@ -73,9 +73,17 @@ impl<'a, B: AsRef<[u8]>> Run<'a, B> {
         let mut ends = ArrayVec::<usize, MOST>::new();
         let mut count = 0;
         'packets: for n in 0..self.count {
-            let Some(parts) = parts(n) else { break };
+            let Some(placed) = parts(n) else { break };
+            // A packet is placed as a whole or not at all, since the caller processes it again. A single part
+            // is checked where it is placed.
+            let is_denied = |part: Access| host.check(part).is_err();
+            if parts(n).is_some_and(|parts| parts.count() > 1)
+                && parts(n).into_iter().flatten().any(is_denied)
+            {
+                break;
+            }
             let mut from = self.batch.offset(self.first + n) + self.headers;
-            for part in parts {
+            for part in placed {
                 if host.place(part, from).is_err() {
                     break 'packets;
                 }
