@@ -9,10 +9,12 @@
 //! cm        connection management
 //! ```
 
+mod cause;
 pub mod cm;
 pub mod link;
 mod packet;
 mod payload;
 pub mod rc;
+mod request;
 pub mod ud;
 pub mod wire;

@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use crate::access::{Denied, Unchanged};
 use crate::host::{Ended, Ending};
+use crate::roce::cause::Cause;
 use crate::roce::wire::{Nak, Reth};
 use crate::units::Errno;
 use crate::wr::{SendWr, status};
@@ -37,83 +37,6 @@ pub(super) struct Refusal {
     /// The memory of this side that its packet names.
     pub range: Option<Reth>,
     pub cause: Cause,
-}
-
-/// Why a request of the peer is refused.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Cause {
-    /// The packet does not continue the message that the one before it began, or its length is wrong.
-    Sequence,
-    /// The queue pair does not permit this operation.
-    QpAccess,
-    /// More reads, atomic operations and flushes than announced.
-    TooMany,
-    /// The word of an atomic operation is not aligned.
-    Misaligned,
-    /// The message is longer than the receive.
-    TooLong,
-    /// A flush has no placement type, or a reserved selectivity.
-    FlushType,
-    /// The operation is not supported.
-    Unsupported,
-    /// The registered memory does not permit the access.
-    Denied(Denied),
-    /// The registered memory is no longer mapped.
-    Unmapped,
-    /// The memory of the receive does not permit it.
-    Receive,
-    /// The window cannot be invalidated.
-    Invalidate,
-    /// What a flush covers could not be made durable.
-    NotDurable,
-}
-
-impl Cause {
-    /// The NAK code that the peer gets.
-    pub(super) fn nak(self) -> Nak {
-        match self {
-            Self::Sequence
-            | Self::QpAccess
-            | Self::TooMany
-            | Self::Misaligned
-            | Self::TooLong
-            | Self::FlushType
-            | Self::Unsupported => Nak::InvalidRequest,
-            Self::Denied(_) | Self::Unmapped | Self::Invalidate => Nak::RemoteAccess,
-            Self::Receive | Self::NotDurable => Nak::RemoteOperational,
-        }
-    }
-}
-
-impl From<Unchanged> for Cause {
-    fn from(unchanged: Unchanged) -> Self {
-        match unchanged {
-            Unchanged::Denied(denied) => Self::Denied(denied),
-            Unchanged::Misaligned => Self::Misaligned,
-            Unchanged::Fault => Self::Unmapped,
-        }
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Sequence => "the packet does not continue its message, or has a wrong length",
-            Self::QpAccess => "the queue pair does not permit it (qp_access_flags)",
-            Self::TooMany => {
-                "more reads, atomic operations and flushes are outstanding than max_dest_rd_atomic"
-            }
-            Self::Misaligned => "the address is not aligned to 8 bytes",
-            Self::TooLong => "the message is longer than the posted receive",
-            Self::FlushType => "it has no placement type, or an unknown selectivity",
-            Self::Unsupported => "the operation is not supported",
-            Self::Denied(denied) => return fmt::Display::fmt(denied, f),
-            Self::Unmapped => "the registered memory is no longer mapped",
-            Self::Receive => "the memory of the posted receive cannot be written",
-            Self::NotDurable => "the data could not be made durable",
-            Self::Invalidate => "the key is not that of a window of this connection",
-        })
-    }
 }
 
 impl fmt::Display for End {

@@ -16,7 +16,6 @@
 //! ```
 
 mod ending;
-mod operation;
 mod requester;
 mod responder;
 mod run;

@@ -15,9 +15,8 @@ mod retry;
 use std::collections::VecDeque;
 
 use super::ending::{End, Failed};
-use super::operation::operation_of;
 use super::terms::{ReceiveTerms, SendTerms};
-use crate::access::{Access, Bind};
+use crate::access::Access;
 use crate::host::Host;
 use crate::policy::Policy;
 use crate::policy::acknowledge::Acknowledging;
@@ -25,11 +24,12 @@ use crate::policy::congestion::Window;
 use crate::policy::mode::Mode;
 use crate::roce::link::PacketLink;
 use crate::roce::packet::{PacketBuf, only_part, payload_of_next};
-use crate::roce::wire::{AtomicEth, Bth, Extension, Feth, Opcode, Operation, Psn, Reth, Selectivity};
+use crate::roce::request::{consumes_receive, extension_of, local_operation, operation_of};
+use crate::roce::wire::{Bth, Extension, Opcode, Operation, Psn, Reth};
 use crate::sq::{Progress, SendQueue};
 use crate::step::Quota;
 use crate::units::{Errno, Micros};
-use crate::wr::{Local, Op, SendWr, status};
+use crate::wr::{Op, status};
 use retry::Retry;
 
 /// The most response packets of one read request. A fixed trade-off, no prediction: larger pieces would
@@ -308,7 +308,10 @@ impl Requester {
                 let va = wr.remote_addr.wrapping_add(offset as u64);
                 (Operation::ReadRequest, Extension::Reth(Reth { va, rkey: wr.rkey, len }), 0)
             }
-            Op::CompareSwap | Op::FetchAdd => (operation_of(wr.op, true, true), atomic(wr), 0),
+            Op::CompareSwap | Op::FetchAdd => {
+                let operation = operation_of(wr.op, true, true);
+                (operation, extension_of(wr, operation), 0)
+            }
             op => {
                 let operation = operation_of(op, index == 0, is_last);
                 (operation, extension_of(wr, operation), left.min(self.mtu))
@@ -349,56 +352,5 @@ impl Requester {
         let offset = end + n * self.mtu;
         let len = (wr.len as usize).saturating_sub(offset).min(self.mtu);
         only_part(&wr.local, offset, len).filter(|_| matches!(extension, Extension::None))
-    }
-}
-
-/// Carries out a request that sends nothing; `None` if it is another one.
-fn local_operation(host: &mut impl Host, wr: &SendWr) -> Option<Result<(), u32>> {
-    let changed = match (wr.op, &wr.local) {
-        (Op::BindMw, &Local::Window { region, access, len }) => {
-            host.bind(Bind { rkey: wr.rkey, region, addr: wr.remote_addr, len, access })
-        }
-        (Op::BindMw | Op::LocalInv, _) => host.invalidate(wr.rkey),
-        _ => return None,
-    };
-    Some(changed.map_err(|_| status::MW_BIND_ERR))
-}
-
-/// Whether the last packet of a message takes a receive of the peer.
-fn consumes_receive(op: Op) -> bool {
-    matches!(op, Op::Send | Op::SendWithImm | Op::SendWithInv | Op::WriteWithImm)
-}
-
-fn atomic(wr: &SendWr) -> Extension {
-    let (compare_add, swap) = match wr.local {
-        Local::Atomic { compare_add, swap, .. } => (compare_add, swap),
-        _ => (0, 0),
-    };
-    let (va, rkey) = (wr.remote_addr, wr.rkey);
-    Extension::Atomic(match wr.op {
-        Op::CompareSwap => AtomicEth { va, rkey, swap_add: swap, compare: compare_add },
-        _ => AtomicEth { va, rkey, swap_add: compare_add, compare: 0 },
-    })
-}
-
-fn flush(wr: &SendWr) -> Extension {
-    let (len, rights, whole) = match wr.local {
-        Local::Flush { len, rights, whole } => (len, rights, whole),
-        _ => (0, 0, false),
-    };
-    let selectivity = if whole { Selectivity::Region } else { Selectivity::Range };
-    let reth = Reth { va: wr.remote_addr, rkey: wr.rkey, len };
-    Extension::Flush(Feth { placement: Feth::placement_of(rights), selectivity }, reth)
-}
-
-fn extension_of(wr: &SendWr, operation: Operation) -> Extension {
-    let reth = Reth { va: wr.remote_addr, rkey: wr.rkey, len: wr.len };
-    match operation {
-        Operation::WriteFirst | Operation::WriteOnly | Operation::AtomicWrite => Extension::Reth(reth),
-        Operation::Flush => flush(wr),
-        Operation::WriteOnlyImm => Extension::RethImm(reth, wr.imm),
-        Operation::WriteLastImm | Operation::SendLastImm | Operation::SendOnlyImm => Extension::Imm(wr.imm),
-        Operation::SendLastInv | Operation::SendOnlyInv => Extension::Ieth(wr.rkey),
-        _ => Extension::None,
     }
 }

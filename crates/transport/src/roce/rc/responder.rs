@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;
 
-use super::ending::{Cause, End, Refusal};
+use super::ending::{End, Refusal};
 use super::run::{MOST, Run, is_full};
 use super::terms::ReceiveTerms;
 use crate::access::{Access, REMOTE_READ, REMOTE_WRITE};
@@ -24,6 +24,7 @@ use crate::limits::MAX_READS;
 use crate::policy::Policy;
 use crate::policy::acknowledge::Acknowledging;
 use crate::policy::mode::Mode;
+use crate::roce::cause::Cause;
 use crate::roce::link::{Dropped, PacketLink};
 use crate::roce::packet::PacketBuf;
 use crate::roce::wire::{AtomicEth, Extension, Nak, Opcode, Operation, Packet, Psn, Reth, Syndrome};

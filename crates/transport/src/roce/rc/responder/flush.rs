@@ -10,7 +10,7 @@ use super::{Responder, Stop, access_of};
 use crate::access::{FLUSH_PERSISTENT, REMOTE_WRITE};
 use crate::host::{Durable, Host};
 use crate::limits::MAX_DEFERRED_PACKETS;
-use crate::roce::rc::ending::Cause;
+use crate::roce::cause::Cause;
 use crate::roce::rc::terms::ReceiveTerms;
 use crate::roce::wire::{Feth, Operation, Packet, Psn, Reth, Selectivity};
 use crate::wr::WORD;
