@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::wire::Nak;
 use crate::access::{Denied, Unchanged};
+use crate::wr::status;
 
 /// Why a request of the peer is refused.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +49,15 @@ impl Cause {
             | Self::Unsupported => Nak::InvalidRequest,
             Self::Denied(_) | Self::Unmapped | Self::Invalidate => Nak::RemoteAccess,
             Self::Receive | Self::NotDurable => Nak::RemoteOperational,
+        }
+    }
+
+    /// The status of the receive that the message has taken, if that is the cause.
+    pub(super) fn status_of_receive(self) -> Option<u32> {
+        match self {
+            Self::TooLong => Some(status::LOC_LEN_ERR),
+            Self::Receive => Some(status::LOC_PROT_ERR),
+            _ => None,
         }
     }
 }

@@ -11,6 +11,7 @@
 
 mod cause;
 pub mod cm;
+mod inbound;
 pub mod link;
 mod packet;
 mod payload;

@@ -160,7 +160,7 @@ impl Rc {
             self.flush(host);
             self.linger(host, why, budget, &mut stepped);
         }
-        stepped.awaits = match (self.responder.rq.keeps_completions(), self.state) {
+        stepped.awaits = match (self.responder.inbound.rq.keeps_completions(), self.state) {
             (true, _) => Awaits::Room,
             // What is posted from now on is flushed by a step.
             (false, State::Over) => Awaits::Receive,
@@ -188,7 +188,7 @@ impl Rc {
         if why & reason::WRITABLE != 0 {
             self.unblock();
         }
-        self.responder.rq.deliver_kept(host);
+        self.responder.inbound.rq.deliver_kept(host);
         let drained = self.receive_all(host, &mut to_receive, &mut to_send);
         if matches!(drained, Ok(true)) && host.has_lost_packets() {
             self.responder.lost_packets();
@@ -370,7 +370,7 @@ impl Rc {
     /// Completes with a flush error what is outstanding, and what was posted since.
     fn flush(&mut self, host: &mut impl Host) {
         self.requester.sq.flush(host, self.num);
-        self.responder.rq.flush(host, self.own_receives);
+        self.responder.inbound.rq.flush(host, self.own_receives);
     }
 
     /// The queue pair is destroyed: no further completions.
@@ -407,7 +407,7 @@ impl Rc {
 
     /// Whether it has taken a receive whose completion is not in the completion queue yet.
     pub fn has_receive(&self) -> bool {
-        self.responder.rq.current.is_some() || self.responder.rq.keeps_completions()
+        self.responder.inbound.rq.current.is_some() || self.responder.inbound.rq.keeps_completions()
     }
 
     /// Nothing is under way in either direction.

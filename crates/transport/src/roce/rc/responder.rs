@@ -25,10 +25,10 @@ use crate::policy::Policy;
 use crate::policy::acknowledge::Acknowledging;
 use crate::policy::mode::Mode;
 use crate::roce::cause::Cause;
+use crate::roce::inbound::{Inbound, Stop};
 use crate::roce::link::{Dropped, PacketLink};
 use crate::roce::packet::PacketBuf;
 use crate::roce::wire::{AtomicEth, Extension, Nak, Opcode, Operation, Packet, Psn, Reth, Syndrome};
-use crate::rq::RecvQueue;
 use crate::step::Quota;
 use crate::units::Errno;
 use crate::wr::WORD;
@@ -39,20 +39,6 @@ use replies::{Replies, Reply};
 /// arrived, but each acknowledgement costs a system call at both sides.
 pub(super) const TOGETHER: u32 = 32;
 
-/// The message that the last packet has begun or continued.
-#[derive(Clone, Copy, Debug)]
-enum Message {
-    None,
-    Send,
-    /// A write of `total` bytes: the rest of it goes to `va`.
-    Write {
-        va: u64,
-        rkey: u32,
-        left: u32,
-        total: u32,
-    },
-}
-
 /// The result of a request, for its duplicates.
 #[derive(Clone, Copy, Debug)]
 struct Saved {
@@ -62,27 +48,13 @@ struct Saved {
     original: Option<u64>,
 }
 
-/// Why the expected packet was not carried out.
-enum Stop {
-    /// There is no receive for it.
-    NotReady,
-    Refused(Cause),
-}
-
-impl<T: Into<Cause>> From<T> for Stop {
-    fn from(cause: T) -> Self {
-        Self::Refused(cause.into())
-    }
-}
-
 pub(super) struct Responder {
-    pub rq: RecvQueue,
+    pub inbound: Inbound,
     terms: Option<ReceiveTerms>,
     expected: Psn,
     msn: u32,
     /// A NAK was sent for the expected packet.
     is_silent: bool,
-    message: Message,
     replies: Replies,
     /// An atomic write that waits for a flush to persistence, and the packets behind it.
     pub deferred: VecDeque<Vec<u8>>,
@@ -103,15 +75,12 @@ pub(super) struct Responder {
 
 impl Responder {
     pub(super) fn new(qp_num: u32, mode: Mode) -> Self {
-        let mut rq = RecvQueue::new(qp_num);
-        rq.wait_for_receives = false;
         Self {
-            rq,
+            inbound: Inbound::new(qp_num),
             terms: None,
             expected: Psn::new(0),
             msn: 0,
             is_silent: false,
-            message: Message::None,
             replies: Replies::default(),
             deferred: VecDeque::new(),
             has_overflowed: false,
@@ -177,6 +146,9 @@ impl Responder {
                 Ok(())
             }
             Err(Stop::Refused(cause)) => {
+                if let Some(status) = cause.status_of_receive() {
+                    self.inbound.rq.fail_current(host, status);
+                }
                 let range = range_of(&packet.extension);
                 Err(self.refuse(psn, Refusal { operation: name_of(operation), range, cause }))
             }
@@ -195,10 +167,10 @@ impl Responder {
         if psn != self.expected || !self.deferred.is_empty() {
             return 0;
         }
-        let count = match self.message {
-            Message::Write { .. } => self.middle_of_write(host, &terms, run, packet),
-            Message::None => self.small_writes(host, &terms, run),
-            Message::Send => 0,
+        let count = match self.inbound.rest_of_write() {
+            Some(rest) => self.middle_of_write(host, terms.mtu.bytes(), rest, run, packet),
+            None if self.inbound.has_begun() => 0,
+            None => self.small_writes(host, &terms, run),
         };
         if count > 0 {
             self.is_silent = false;
@@ -210,28 +182,25 @@ impl Responder {
         count
     }
 
+    /// Packets in the middle of a write, of which `rest` is left.
     fn middle_of_write<B: AsRef<[u8]>>(
         &mut self,
         host: &mut impl Host,
-        terms: &ReceiveTerms,
+        mtu: usize,
+        rest: Access,
         run: &Run<'_, B>,
         packet: &Packet<'_>,
     ) -> usize {
-        let (Message::Write { va, rkey, left, total }, mtu) = (self.message, terms.mtu.bytes()) else {
-            return 0;
-        };
         // The last bytes come in the last packet.
-        if !is_full(packet, mtu) || run.count * mtu >= left as usize {
+        if !is_full(packet, mtu) || run.count * mtu >= rest.len {
             return 0;
         }
         let part = |n: usize| {
-            let addr = va.wrapping_add((n * mtu) as u64);
-            Some(std::iter::once(Access { stag: rkey, addr, len: mtu, rights: REMOTE_WRITE }))
+            let addr = rest.addr.wrapping_add((n * mtu) as u64);
+            Some(std::iter::once(Access { addr, len: mtu, ..rest }))
         };
         let count = run.place(host, part);
-        let len = count * mtu;
-        self.message =
-            Message::Write { va: va.wrapping_add(len as u64), rkey, left: left - len as u32, total };
+        self.inbound.advance(count * mtu);
         count
     }
 
@@ -281,7 +250,7 @@ impl Responder {
     /// message the expected packet is most likely one of the others: a peer sends a message without a pause.
     /// Those were the last ones of a burst, so no packet behind them shows the gap.
     pub(super) fn lost_packets(&mut self) {
-        if !matches!(self.message, Message::None) && self.deferred.is_empty() {
+        if self.inbound.has_begun() && self.deferred.is_empty() {
             self.gap();
         }
     }

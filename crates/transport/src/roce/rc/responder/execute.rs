@@ -2,16 +2,15 @@
 //! The execution of the expected request packet: sends, RDMA writes, RDMA reads, atomic operations.
 
 use super::replies::Reply;
-use super::{Message, Responder, Stop, access_of, packets_of};
-use crate::access::{Access, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use super::{Responder, access_of, packets_of};
+use crate::access::{Access, REMOTE_ATOMIC, REMOTE_READ};
 use crate::host::{Durable, Host};
 use crate::limits::MAX_MESSAGE;
 use crate::roce::cause::Cause;
-use crate::roce::payload::place_all;
+use crate::roce::inbound::{Permits, Stop};
 use crate::roce::rc::terms::ReceiveTerms;
 use crate::roce::wire::{AtomicEth, Extension, Operation, Packet, Psn, Reth};
-use crate::rq::Current;
-use crate::wr::{Completion, Extra, WORD, opcode, status};
+use crate::wr::WORD;
 
 impl Responder {
     /// Carries out the expected packet; gives the PSNs that it takes.
@@ -22,17 +21,8 @@ impl Responder {
         operation: Operation,
         packet: &Packet<'_>,
     ) -> Result<u32, Stop> {
-        let (len, mtu) = (packet.payload.len(), terms.mtu.bytes());
-        let (is_first, is_last) = (operation.is_first_or_only(), operation.is_last_or_only());
-        let begins = matches!(self.message, Message::None);
-        let has_length = match (is_first, is_last) {
-            (_, false) => len == mtu,
-            (false, true) => (1..=mtu).contains(&len),
-            (true, true) => len <= mtu,
-        };
-        if begins != is_first || !has_length {
-            return Err(Cause::Sequence.into());
-        }
+        let permits = Permits { mtu: terms.mtu.bytes(), access: terms.access };
+        self.inbound.check(permits.mtu, operation, packet)?;
         match packet.extension {
             Extension::Atomic(atomic) => return self.atomic(host, terms, packet.bth.psn, operation, &atomic),
             Extension::Reth(reth) if operation == Operation::ReadRequest => {
@@ -42,149 +32,13 @@ impl Responder {
             Extension::Reth(reth) if operation == Operation::AtomicWrite => {
                 return self.atomic_write(host, terms, packet.bth.psn, &reth, packet.payload);
             }
-            Extension::Reth(reth) | Extension::RethImm(reth, _) if operation.is_write() => {
-                self.begin_write(host, terms, &reth)?;
-            }
-            _ if operation.is_write() || operation.is_send() => {}
-            _ => return Err(Cause::Unsupported.into()),
+            _ => {}
         }
-        if operation.is_write() {
-            self.write(host, packet, is_first, is_last)?;
-        } else {
-            self.send(host, packet, is_first, is_last)?;
-        }
-        if is_last {
-            self.message = Message::None;
+        self.inbound.take(host, permits, operation, packet)?;
+        if operation.is_last_or_only() {
             self.msn = (self.msn + 1) & 0x00ff_ffff;
         }
         Ok(1)
-    }
-
-    /// Takes a receive for the message.
-    fn take_receive(&mut self, host: &mut impl Host) -> Result<(), Stop> {
-        match self.rq.take(host) {
-            Ok(Some(wr)) => {
-                self.rq.current = Some(Current { wr, filled: 0 });
-                Ok(())
-            }
-            // No receive is posted, or there is no room for its completion.
-            Ok(None) | Err(_) => Err(Stop::NotReady),
-        }
-    }
-
-    fn send(
-        &mut self,
-        host: &mut impl Host,
-        packet: &Packet<'_>,
-        is_first: bool,
-        is_last: bool,
-    ) -> Result<(), Stop> {
-        if !is_first && !matches!(self.message, Message::Send) {
-            return Err(Cause::Sequence.into());
-        }
-        if is_first {
-            self.take_receive(host)?;
-            self.message = Message::Send;
-        }
-        let Some(Current { wr, filled }) = &mut self.rq.current else { return Err(Cause::Sequence.into()) };
-        let len = packet.payload.len();
-        let failure = if len > (wr.capacity() - *filled) as usize {
-            Some((status::LOC_LEN_ERR, Cause::TooLong))
-        } else {
-            let placed = place_all(host, wr.parts(*filled, len), packet.payload);
-            placed.is_err().then_some((status::LOC_PROT_ERR, Cause::Receive))
-        };
-        if let Some((status, cause)) = failure {
-            self.rq.fail_current(host, status);
-            return Err(cause.into());
-        }
-        *filled += len as u32;
-        if is_last {
-            let extra = match packet.extension {
-                Extension::Imm(imm) => Extra::Imm(imm),
-                Extension::Ieth(rkey) => {
-                    host.invalidate(rkey).map_err(|_| Cause::Invalidate)?;
-                    Extra::Invalidated(rkey.to_be_bytes())
-                }
-                _ => Extra::Nothing,
-            };
-            self.complete_receive(host, packet, opcode::RECV, extra, None);
-        }
-        Ok(())
-    }
-
-    fn complete_receive(
-        &mut self,
-        host: &mut impl Host,
-        packet: &Packet<'_>,
-        opcode: u32,
-        extra: Extra,
-        written: Option<u32>,
-    ) {
-        let Some(Current { wr, filled }) = self.rq.current.take() else { return };
-        let completion = Completion {
-            wr_id: wr.wr_id,
-            opcode,
-            byte_len: written.unwrap_or(filled),
-            extra,
-            solicited: packet.bth.solicited,
-            ..Completion::default()
-        };
-        self.rq.complete(host, completion);
-    }
-
-    fn begin_write(&mut self, host: &mut impl Host, terms: &ReceiveTerms, reth: &Reth) -> Result<(), Stop> {
-        if terms.access & REMOTE_WRITE == 0 {
-            return Err(Cause::QpAccess.into());
-        }
-        if reth.len > MAX_MESSAGE {
-            return Err(Cause::Sequence.into());
-        }
-        if reth.len > 0 {
-            host.check(access_of(reth, REMOTE_WRITE)).map_err(Cause::Denied)?;
-        }
-        let Reth { va, rkey, len } = *reth;
-        self.message = Message::Write { va, rkey, left: len, total: len };
-        Ok(())
-    }
-
-    fn write(
-        &mut self,
-        host: &mut impl Host,
-        packet: &Packet<'_>,
-        is_first: bool,
-        is_last: bool,
-    ) -> Result<(), Stop> {
-        let Message::Write { va, rkey, left, total } = self.message else {
-            return Err(Cause::Sequence.into());
-        };
-        let len = packet.payload.len();
-        let fits = if is_last { len == left as usize } else { len < left as usize };
-        if !fits {
-            return Err(Cause::Sequence.into());
-        }
-        let imm = match packet.extension {
-            Extension::Imm(imm) | Extension::RethImm(_, imm) => Some(imm),
-            _ => None,
-        };
-        if imm.is_some() {
-            self.take_receive(host).inspect_err(|_| {
-                if is_first {
-                    self.message = Message::None;
-                }
-            })?;
-        }
-        if len > 0 {
-            let access = Access { stag: rkey, addr: va, len, rights: REMOTE_WRITE };
-            place_all(host, std::iter::once(access), packet.payload).map_err(|_| Cause::Unmapped)?;
-        }
-        self.message =
-            Message::Write { va: va.wrapping_add(len as u64), rkey, left: left - len as u32, total };
-        if let Some(imm) = imm {
-            let opcode = opcode::RECV_RDMA_WITH_IMM;
-            self.complete_receive(host, packet, opcode, Extra::Imm(imm), Some(total));
-        }
-        Ok(())
     }
 
     fn read(

@@ -6,11 +6,12 @@
 //! the range durable. Later requests are executed in the meantime, except an ATOMIC WRITE, by which a program
 //! publishes that the data before it are durable: it is deferred, and so are all packets behind it.
 
-use super::{Responder, Stop, access_of};
+use super::{Responder, access_of};
 use crate::access::{FLUSH_PERSISTENT, REMOTE_WRITE};
 use crate::host::{Durable, Host};
 use crate::limits::MAX_DEFERRED_PACKETS;
 use crate::roce::cause::Cause;
+use crate::roce::inbound::Stop;
 use crate::roce::rc::terms::ReceiveTerms;
 use crate::roce::wire::{Feth, Operation, Packet, Psn, Reth, Selectivity};
 use crate::wr::WORD;
