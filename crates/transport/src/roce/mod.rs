@@ -17,5 +17,7 @@ mod packet;
 mod payload;
 pub mod rc;
 mod request;
+mod state;
 pub mod ud;
+mod unreliable;
 pub mod wire;

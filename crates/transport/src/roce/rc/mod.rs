@@ -28,6 +28,7 @@ use crate::limits::{MAX_READS, MAX_WAITING_PACKETS};
 use crate::policy::mode::Mode;
 use crate::roce::link::{Batch, Dropped, PacketLink};
 use crate::roce::packet::PacketBuf;
+use crate::roce::state::State;
 use crate::roce::wire::{Opcode, Operation, Packet, is_same_partition};
 use crate::sq::Progress;
 use crate::step::{Awaits, Budget, Quota, Stepped, reason};
@@ -40,18 +41,6 @@ use run::Run;
 pub use terms::{RNR_UNLIMITED, ReceiveTerms, SendTerms};
 
 const _: () = assert!(MAX_READS <= u8::MAX as u16);
-
-/// How far a connection is. The states of a queue pair that only concern the program (RESET, INIT) are one
-/// here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Idle,
-    /// RTR: executes the peer's requests, sends none.
-    Receiving,
-    /// RTS.
-    Open,
-    Over,
-}
 
 /// One reliable connection, from the transition to RTR to the last completion.
 pub struct Rc {

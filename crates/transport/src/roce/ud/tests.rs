@@ -5,6 +5,7 @@ use super::*;
 use crate::roce::wire::ip_header;
 use crate::roce::wire::{Addresses, MULTICAST_QP};
 use crate::route::Route;
+use crate::step::{Awaits, Budget, Quota, Stepped, reason};
 use crate::testing::packets::Packets;
 use crate::testing::queues::request;
 use crate::testing::recorder::{BARE, BASE, Call, Recorder, STAG};
