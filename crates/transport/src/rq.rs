@@ -20,11 +20,12 @@ pub(crate) struct Current {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoReceive;
 
-pub(crate) struct RecvQueue {
+/// Receives of one connection. `pub` because a public trait names it; nobody else can.
+pub struct RecvQueue {
     qp_num: u32,
     /// Whether a message without a receive waits for one, as with an unlimited RNR retry count.
-    pub wait_for_receives: bool,
-    pub current: Option<Current>,
+    pub(crate) wait_for_receives: bool,
+    pub(crate) current: Option<Current>,
     kept: VecDeque<Completion>,
     taken: u64,
 }

@@ -89,8 +89,8 @@ fn returns_data(opcode: ibv_wr_opcode::Type) -> bool {
 
 /// Reads the fields of a work request that its opcode uses. EINVAL: the opcode is unknown, the entries are
 /// invalid (see [`take_entries`]), there are too many inline bytes, or, in adapter mode, IBV_SEND_INLINE is
-/// set for an operation that stores data locally. On a queue pair of type UD also: no send, or no address
-/// handle.
+/// set for an operation that stores data locally. On a queue pair of type UC also: a read, an atomic
+/// operation or a send with invalidate; of type UD: no send, or no address handle.
 ///
 /// # Safety
 ///
@@ -116,6 +116,7 @@ pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, qp: &Qp) -> Result<Sen
         // callees require.
         return unsafe {
             match verbs::atomic_of(opcode) {
+                Some(_) if qp.kind != Kind::Rc => Err(libc::EINVAL),
                 Some(op) => verbs::read_atomic_wr(wr, op, signal_all, max_sge),
                 None => verbs::read_window_wr(wr, signal_all),
             }
@@ -126,6 +127,7 @@ pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, qp: &Qp) -> Result<Sen
         // SAFETY: the sends of a queue pair of type UD use the member `ud` of the union `wr`, so the program
         // has set it, to an address handle that has not been destroyed (ibv_post_send(3)).
         Kind::Ud => Some(unsafe { verbs::destination(addr_of!((*wr).wr.ud).read()) }?),
+        Kind::Uc if matches!(op, Op::Read | Op::SendWithInv) => return Err(libc::EINVAL),
         Kind::Rc | Kind::Uc => None,
     };
     let mut entries = Entries::new();

@@ -23,14 +23,16 @@ pub(super) enum Reason {
     WrongAddress,
     /// Another P_Key than that of the queue pair.
     Pkey,
-    /// A request after a gap, or a response to no outstanding request.
+    /// A request after a gap, a response to no outstanding request, or a packet that continues no message.
     Psn,
     /// A datagram with another Q_Key than that of the queue pair.
     Qkey,
-    /// A datagram for which the queue pair has no receive.
+    /// A datagram, or a message of an unreliable connection, for which the queue pair has no receive.
     NoReceive,
-    /// A datagram that is longer than the receive.
+    /// One that is longer than the receive.
     TooLong,
+    /// A write of an unreliable connection that the memory or the queue pair does not permit.
+    Access,
     /// A datagram at the loopback port that no process of this user has sent.
     Distrusted,
     /// It could not be forwarded.
@@ -57,8 +59,9 @@ const NAMES: [(&str, &str); REASONS] = [
     ("p_key", "wrong P_Key"),
     ("psn", "unexpected PSN"),
     ("q_key", "wrong Q_Key"),
-    ("no_receive", "no receive posted for a datagram"),
-    ("too_long", "datagram longer than the receive"),
+    ("no_receive", "no receive posted for an unreliable message"),
+    ("too_long", "unreliable message longer than the receive"),
+    ("access", "unreliable write that is not permitted"),
     ("untrusted", "forwarded by an untrusted process"),
     ("not_forwarded", "cannot be forwarded"),
     ("no_memory", "out of memory"),

@@ -246,6 +246,7 @@ impl Port {
             Dropped::Qkey => Reason::Qkey,
             Dropped::NoReceive => Reason::NoReceive,
             Dropped::TooLong => Reason::TooLong,
+            Dropped::Access => Reason::Access,
         };
         self.drops.add(reason, 1);
     }

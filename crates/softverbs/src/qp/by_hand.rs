@@ -13,6 +13,7 @@ use crate::progress::{By, Driven};
 use crate::sys::Errno;
 use crate::{config, lock};
 use transport::roce::rc::{Rc, ReceiveTerms, SendTerms};
+use transport::roce::uc::Uc;
 use transport::roce::ud::{self, Ud};
 use transport::roce::wire::{Psn, UDP_PORT};
 use transport::route::Route;
@@ -35,6 +36,10 @@ impl Qp {
     pub(crate) fn ready_to_receive(&self, route: Route, terms: ReceiveTerms) -> Result<(), Errno> {
         self.open_port(Some(&route), |transport| match transport {
             Transport::Roce(roce) => roce.conn.receive(terms),
+            Transport::Unreliable(unreliable) => {
+                unreliable.conn.receive(terms);
+                Ok(())
+            }
             _ => Err(libc::EOPNOTSUPP),
         })
     }
@@ -86,11 +91,14 @@ impl Qp {
     /// RTR to RTS: requests are sent. EINVAL in another state.
     pub(crate) fn ready_to_send(&self, terms: SendTerms) -> Result<(), Errno> {
         let mut session = lock(&self.session);
-        let Transport::Roce(roce) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
         if !self.state.advance(&[State::Rtr], State::Rts) {
             return Err(libc::EINVAL);
         }
-        roce.conn.send(terms);
+        match &mut session.transport {
+            Transport::Roce(roce) => roce.conn.send(terms),
+            Transport::Unreliable(unreliable) => unreliable.conn.send(terms.sq_psn),
+            _ => return Err(libc::EOPNOTSUPP),
+        }
         Ok(())
     }
 
@@ -108,11 +116,14 @@ impl Qp {
     /// SQE to RTS: sends are not flushed any more. EINVAL in another state.
     pub(crate) fn resume(&self) -> Result<(), Errno> {
         let mut session = lock(&self.session);
-        let Transport::Datagrams(datagrams) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
         if !self.state.advance(&[State::Sqe], State::Rts) {
             return Err(libc::EINVAL);
         }
-        datagrams.conn.resume();
+        match &mut session.transport {
+            Transport::Unreliable(unreliable) => unreliable.conn.resume(),
+            Transport::Datagrams(datagrams) => datagrams.conn.resume(),
+            _ => return Err(libc::EOPNOTSUPP),
+        }
         Ok(())
     }
 
@@ -127,6 +138,7 @@ impl Qp {
             match &mut session.transport {
                 Transport::Iwarp(_) => return Err(libc::EOPNOTSUPP),
                 Transport::Roce(roce) => roce.conn.drain(on),
+                Transport::Unreliable(unreliable) => unreliable.conn.drain(on),
                 Transport::Datagrams(datagrams) => datagrams.conn.drain(on),
             }
         }
@@ -140,6 +152,7 @@ impl Qp {
         match &mut session.transport {
             Transport::Iwarp(_) => return Err(libc::EOPNOTSUPP),
             Transport::Roce(roce) => roce.conn.change(change.access, change.rnr_timer),
+            Transport::Unreliable(unreliable) => unreliable.conn.change(change.access),
             Transport::Datagrams(datagrams) => {
                 change.qkey.into_iter().for_each(|qkey| datagrams.conn.set_qkey(qkey))
             }
@@ -167,6 +180,11 @@ impl Qp {
                 let fresh = Rc::new(num, self.max_send_wr, own_receives, config::get().policy)?;
                 roce.link = None;
                 std::mem::replace(&mut roce.conn, fresh).outstanding()
+            }
+            Transport::Unreliable(unreliable) => {
+                let fresh = Uc::new(num, self.max_send_wr, own_receives)?;
+                unreliable.link = None;
+                std::mem::replace(&mut unreliable.conn, fresh).outstanding()
             }
             Transport::Datagrams(datagrams) => {
                 let fresh = Ud::new(num, self.max_send_wr, own_receives)?;

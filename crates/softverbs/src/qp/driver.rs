@@ -164,6 +164,11 @@ impl Qp {
                 self.note_drained(roce.conn.has_drained());
                 stepped
             }
+            Transport::Unreliable(unreliable) => {
+                let stepped = self.step_linked(unreliable, world, self.without_stale(why), budget);
+                self.note_drained(unreliable.conn.has_drained());
+                stepped
+            }
             Transport::Datagrams(datagrams) => {
                 let stepped = self.step_linked(datagrams, world, self.without_stale(why), budget);
                 self.note_drained(datagrams.conn.has_drained());
@@ -250,6 +255,7 @@ impl Qp {
         match transport {
             Transport::Iwarp(iwarp) => self.end_linked(iwarp, world, how),
             Transport::Roce(roce) => self.end_linked(roce, world, how),
+            Transport::Unreliable(unreliable) => self.end_linked(unreliable, world, how),
             Transport::Datagrams(datagrams) => self.end_linked(datagrams, world, how),
         }
     }

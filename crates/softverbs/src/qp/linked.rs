@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The connection of a queue pair with its link: iWARP over a stream, RoCE over packets, or datagrams.
+//! The connection of a queue pair with its link: iWARP over a stream, or RoCE over packets, whose connections
+//! are reliable (RC) or unreliable (UC), or datagrams (UD).
 #![forbid(unsafe_code)]
 
 use super::Kind;
@@ -10,6 +11,7 @@ use crate::sys::Errno;
 use transport::access::Access;
 use transport::iwarp::conn::{Conn, Sizes};
 use transport::roce::rc::Rc;
+use transport::roce::uc::Uc;
 use transport::roce::ud::Ud;
 use transport::step::Progress;
 
@@ -24,6 +26,7 @@ pub(super) struct Linked<C, L> {
 pub(super) enum Transport {
     Iwarp(Linked<Conn, Link>),
     Roce(Linked<Rc, Packets>),
+    Unreliable(Linked<Uc, Packets>),
     Datagrams(Linked<Ud, Packets>),
 }
 
@@ -31,17 +34,22 @@ impl Transport {
     /// `own_receives`: the queue pair has a receive queue, not a shared one. ENOMEM.
     pub(super) fn new(kind: Kind, num: u32, max_send_wr: u32, own_receives: bool) -> Result<Self, Errno> {
         Ok(match config::get().transport {
-            config::Transport::Roce if kind == Kind::Ud => {
-                Self::Datagrams(Linked { conn: Ud::new(num, max_send_wr, own_receives)?, link: None })
-            }
             config::Transport::Iwarp => {
                 let conn = Conn::new(num, max_send_wr, own_receives, Sizes::default())?;
                 Self::Iwarp(Linked { conn, link: None })
             }
-            config::Transport::Roce => {
-                let conn = Rc::new(num, max_send_wr, own_receives, config::get().policy)?;
-                Self::Roce(Linked { conn, link: None })
-            }
+            config::Transport::Roce => match kind {
+                Kind::Rc => {
+                    let conn = Rc::new(num, max_send_wr, own_receives, config::get().policy)?;
+                    Self::Roce(Linked { conn, link: None })
+                }
+                Kind::Uc => {
+                    Self::Unreliable(Linked { conn: Uc::new(num, max_send_wr, own_receives)?, link: None })
+                }
+                Kind::Ud => {
+                    Self::Datagrams(Linked { conn: Ud::new(num, max_send_wr, own_receives)?, link: None })
+                }
+            },
         })
     }
 
@@ -50,6 +58,7 @@ impl Transport {
         match self {
             Self::Iwarp(_) => None,
             Self::Roce(roce) => Some(&mut roce.link),
+            Self::Unreliable(unreliable) => Some(&mut unreliable.link),
             Self::Datagrams(datagrams) => Some(&mut datagrams.link),
         }
     }
@@ -59,6 +68,7 @@ impl Transport {
         match self {
             Self::Iwarp(iwarp) => &iwarp.conn,
             Self::Roce(roce) => &roce.conn,
+            Self::Unreliable(unreliable) => &unreliable.conn,
             Self::Datagrams(datagrams) => &datagrams.conn,
         }
     }

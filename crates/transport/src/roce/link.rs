@@ -13,16 +13,20 @@ pub enum Dropped {
     Malformed,
     /// Its P_Key is not that of the queue pair.
     Pkey,
-    /// A request that follows a gap, or a response to no outstanding request.
+    /// A request that follows a gap, a response to no outstanding request, or a packet of an unreliable
+    /// connection that continues no message.
     Psn,
     /// A request behind deferred ones, of which there are too many.
     Overflow,
     /// A datagram whose Q_Key is not that of the queue pair.
     Qkey,
-    /// A datagram for which no receive is posted, or no completion has room.
+    /// A datagram, or a message of an unreliable connection, for which no receive is posted, or no completion
+    /// has room.
     NoReceive,
-    /// A datagram that is longer than the receive.
+    /// A message that is longer than the receive.
     TooLong,
+    /// A write of an unreliable connection that the memory or the queue pair does not permit.
+    Access,
 }
 
 /// A prediction: the payload of the n-th packet behind one that is sent, from 0 on, as long as they have
@@ -119,7 +123,7 @@ pub trait PacketLink: Host {
     fn has_lost_packets(&mut self) -> bool;
     /// A received packet was dropped.
     fn dropped_packet(&mut self, why: Dropped);
-    /// Of a queue pair of type UD: a send fails, so the queue pair enters SQE. Called before the completions
+    /// Of a queue pair without acknowledgements: a request fails, so the queue pair enters SQE. Called before the completions
     /// with errors.
     fn send_failed(&mut self);
 }

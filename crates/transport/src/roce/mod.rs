@@ -5,6 +5,7 @@
 //! wire      packet formats and the ICRC
 //! link      the packets of a queue pair: what a connection calls besides Host
 //! rc        a reliable connection: requester and responder
+//! uc        an unreliable connection
 //! ud        datagrams
 //! cm        connection management
 //! ```
@@ -18,6 +19,7 @@ mod payload;
 pub mod rc;
 mod request;
 mod state;
+pub mod uc;
 pub mod ud;
 mod unreliable;
 pub mod wire;

@@ -35,7 +35,7 @@ pub trait PacketWorld: World {
     }
     /// A packet was dropped.
     fn dropped(&mut self, _why: Dropped) {}
-    /// A send of a queue pair of type UD fails.
+    /// A request of a queue pair without acknowledgements fails.
     fn enters_sqe(&mut self) {}
 }
 

@@ -47,8 +47,8 @@ pub struct Queues {
     pub recv_cq: Cq,
     /// Receives use the completion queue of the requests.
     pub one_cq: bool,
-    /// The queue pair has the type UD.
-    pub datagrams: bool,
+    /// A receive that fails with its message alone: of a datagram, or without acknowledgements of a shared queue.
+    pub drops_messages: bool,
     send_failed: bool,
     /// How many requests were taken, and how many of them have left.
     taken: u64,
@@ -150,8 +150,9 @@ impl Queues {
             let fits = completion.opcode != opcode::RECV || completion.byte_len <= wr.capacity();
             assert!(fits, "{} bytes in {wr:?}", completion.byte_len);
         }
-        let fails_alone = self.datagrams && completion.status == status::LOC_LEN_ERR;
-        self.receive_failed |= completion.status != status::SUCCESS && !fails_alone;
+        let of_message = matches!(completion.status, status::LOC_LEN_ERR | status::REM_INV_REQ_ERR);
+        let goes_on = completion.status == status::SUCCESS || (self.drops_messages && of_message);
+        self.receive_failed |= !goes_on;
     }
 
     /// An unsignalled request has succeeded.
@@ -161,10 +162,9 @@ impl Queues {
         self.leave();
     }
 
-    /// The program moves a queue pair of type UD from SQE to RTS, perhaps before what has failed found room
+    /// The program moves the queue pair from SQE to RTS, perhaps before what has failed found room
     /// in the completion queue.
     pub fn resume(&mut self) {
-        assert!(self.datagrams, "a connection does not go on after a failure");
         self.resumed.push_back(self.taken);
         self.end_failure();
     }

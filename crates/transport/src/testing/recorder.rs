@@ -52,7 +52,7 @@ pub enum Call {
     RecvDone(Completion),
     /// An unsignalled request was released.
     Released,
-    /// A send of a queue pair of type UD failed.
+    /// A request of a queue pair without acknowledgements failed.
     SendFailed,
     /// The connection was established.
     Established,

@@ -86,7 +86,7 @@ impl Run {
                 Region { stag, addr, len: LEN, rights, state: State::Mapped }
             })
             .collect();
-        host.queues.datagrams = true;
+        host.queues.drops_messages = true;
         let before = host.memory.bytes.clone();
         Self {
             qp,

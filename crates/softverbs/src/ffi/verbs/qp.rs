@@ -55,6 +55,7 @@ fn kind_of(qp_type: ibv_qp_type::Type) -> Result<Kind, Errno> {
 fn operations_of(kind: Kind) -> u64 {
     match kind {
         Kind::Ud => qp_ex::UD_OPERATIONS,
+        Kind::Uc => qp_ex::UC_OPERATIONS,
         _ if transport().has_flush_and_atomic_write() => qp_ex::OPERATIONS | qp_ex::ROCE_OPERATIONS,
         _ => qp_ex::OPERATIONS,
     }
@@ -82,8 +83,8 @@ pub(crate) unsafe fn are_of(verbs: *mut ibv_context, attr: &ibv_qp_init_attr_ex)
 /// The actual capabilities are stored in `attr`: at least one scatter/gather entry, [`MAX_INLINE`] bytes of
 /// inline data, the others as given.
 ///
-/// EOPNOTSUPP: a type other than IBV_QPT_RC, on a RoCE device also IBV_QPT_UD, send operations that it does
-/// not have, or other extensions; the reason is logged. EINVAL: not a queue pair type, a completion queue or
+/// EOPNOTSUPP: a type other than IBV_QPT_RC, on a RoCE device also IBV_QPT_UC and IBV_QPT_UD, send operations
+/// that it does not have, or other extensions; the reason is logged. EINVAL: not a queue pair type, a completion queue or
 /// the protection domain is missing, an object belongs to another device, the shared receive queue belongs to
 /// another protection domain, or a capability exceeds [`MAX_QP_WR`] requests, [`MAX_SGE`] entries or
 /// [`MAX_INLINE`] bytes. ENOMEM.
@@ -262,7 +263,7 @@ pub(crate) fn extended(given: &ibv_qp_init_attr, pd: *mut ibv_pd) -> ibv_qp_init
 /// belongs to an identifier from the beginning.
 ///
 /// Returns the queue pair, which the caller destroys with [`ibv_destroy_qp`], or NULL and errno: EOPNOTSUPP
-/// (a type other than IBV_QPT_RC, on a RoCE device also IBV_QPT_UD), EINVAL (not a queue pair type, a missing
+/// (a type other than IBV_QPT_RC, on a RoCE device also IBV_QPT_UC and IBV_QPT_UD), EINVAL (not a queue pair type, a missing
 /// completion queue, an object of another device, an SRQ of another protection domain, or a capability above
 /// the limits of ibv_query_device(3)), ENOMEM.
 ///

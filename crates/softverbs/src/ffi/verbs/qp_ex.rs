@@ -79,6 +79,12 @@ operations! {
 /// The send operations of a queue pair of type UD.
 pub(super) const UD_OPERATIONS: u64 =
     (Flags::IBV_QP_EX_WITH_SEND.0 | Flags::IBV_QP_EX_WITH_SEND_WITH_IMM.0) as u64;
+/// Those of a queue pair of type UC.
+pub(super) const UC_OPERATIONS: u64 = UD_OPERATIONS
+    | (Flags::IBV_QP_EX_WITH_RDMA_WRITE.0
+        | Flags::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM.0
+        | Flags::IBV_QP_EX_WITH_BIND_MW.0
+        | Flags::IBV_QP_EX_WITH_LOCAL_INV.0) as u64;
 
 unsafe extern "C" fn set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, remote_qpn: u32, remote_qkey: u32) {
     // SAFETY: ibv_wr_post(3) requires that the program calls this between ibv_wr_start and ibv_wr_complete,

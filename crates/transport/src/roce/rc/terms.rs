@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The attributes of a reliable connection that `ibv_modify_qp` sets, as the connection uses them.
+//! The attributes of a connection that `ibv_modify_qp` sets, as the connection uses them. An unreliable one
+//! has those of [`ReceiveTerms`] that name no read and no acknowledgement, and of [`SendTerms`] only the PSN.
 
 use crate::limits::MAX_READS;
 use crate::roce::wire::{PathMtu, Psn};

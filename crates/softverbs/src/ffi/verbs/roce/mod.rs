@@ -52,8 +52,8 @@ pub(crate) use modify::Modified;
 use modify::{Connection, Network};
 
 /// The advice for a program that creates a queue pair of an unsupported type.
-const REMEDY: &str = "as a RoCE device soft0 offers reliable connections (IBV_QPT_RC), which the program connects with ibv_modify_qp, and datagrams \
-                      (IBV_QPT_UD); use the program's option for one of them, for example -c RC of perftest";
+const REMEDY: &str = "as a RoCE device soft0 offers reliable and unreliable connections (IBV_QPT_RC, IBV_QPT_UC), which the program connects with \
+                      ibv_modify_qp, and datagrams (IBV_QPT_UD); use the program's option for one of them, for example -c RC of perftest";
 /// The access that rdma_cm grants to the peer of a queue pair: as the kernel does on a device with these
 /// operations.
 const CM_ACCESS: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSH_GLOBAL | FLUSH_PERSISTENT;
@@ -121,7 +121,7 @@ impl Transport for Roce {
     }
 
     fn has_type(&self, kind: Kind) -> bool {
-        matches!(kind, Kind::Rc | Kind::Ud)
+        matches!(kind, Kind::Rc | Kind::Uc | Kind::Ud)
     }
 
     fn has_ib_ports(&self) -> bool {
