@@ -25,6 +25,7 @@ mod plan;
 mod program;
 mod run;
 mod time;
+mod uc;
 mod world;
 
 use super::schedules;

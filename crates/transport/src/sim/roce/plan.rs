@@ -71,7 +71,8 @@ const ACCESS: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSH_GLOBAL | 
 /// The queue pair number of a side.
 pub(super) const NUMBERS: [u32; 2] = [0x11_0001, 0x22_0002];
 
-fn psn(draw: &mut Draw) -> Psn {
+/// The PSN of a first packet: often one that wraps around soon.
+pub(super) fn psn(draw: &mut Draw) -> Psn {
     Psn::new(match draw.below(4) {
         0 => 0u32.wrapping_sub(draw.below(20) as u32),
         1 => 0x80_0000 - draw.below(20) as u32,
