@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A RoCE connection whose peer, or somebody on the path, sends anything: the input says what the program,
+//! A reliable RoCE connection whose peer, or somebody on the path, sends anything: the input says what the program,
 //! the peer, the network and the clock do. What must hold meanwhile is asserted by the harness,
 //! transport::testing::rc.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use transport::roce::rc::Rc;
 
-fuzz_target!(|bytes: &[u8]| transport::testing::rc::run(bytes));
+fuzz_target!(|bytes: &[u8]| transport::testing::rc::run::<Rc>(bytes));

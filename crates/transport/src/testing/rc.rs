@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The harness of the fuzz target `rc`: a RoCE connection whose peer, or an attacker on the path, sends
-//! anything.
+//! The harness of the fuzz targets `rc` and `uc`: a RoCE connection, reliable or unreliable, whose peer, or an
+//! attacker on the path, sends anything.
 //!
 //! Two connections exchange packets, so that PSNs, messages and reads are those of a real peer. What is on
 //! its way to the first one, the input changes, repeats, drops and adds to. The queues of [`super::queues`]
@@ -16,8 +16,9 @@ use crate::access::{FLUSH_GLOBAL, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, 
 use crate::host::Durable;
 use crate::policy::mode::Mode;
 use crate::roce::rc::{Rc, ReceiveTerms, SendTerms};
+use crate::roce::uc::Uc;
 use crate::roce::wire::{DEFAULT_PKEY, Opcode, PSN_AT, Packet, PathMtu, Psn, psn_of};
-use crate::step::{Budget, Quota, reason};
+use crate::step::{Budget, Connection, Quota, reason};
 use crate::wr::{Local, Op, RecvWr, SendWr, Sge};
 
 const MTU: usize = 256;
@@ -44,11 +45,65 @@ fn address(region: u8) -> (u32, u64) {
     }
 }
 
+/// A connection under test.
+pub trait Tested: Connection<Recorder<Packets>> + Sized {
+    /// In RTS.
+    fn open(num: u32, own_receives: bool, path: ReceiveTerms, terms: SendTerms) -> Self;
+    /// Whether this is an opcode of its service.
+    fn has(opcode: Opcode) -> bool;
+    /// A receive may fail with its message alone.
+    fn drops_messages(own_receives: bool) -> bool;
+    /// From SQE to RTS.
+    fn resume(&mut self);
+}
+
+impl Tested for Rc {
+    fn open(num: u32, own_receives: bool, path: ReceiveTerms, terms: SendTerms) -> Self {
+        let mut conn = Self::new(num, DEPTH, own_receives, Mode::Adaptive).expect("memory for a connection");
+        conn.receive(path).expect("memory for a connection");
+        conn.send(terms);
+        conn
+    }
+
+    fn has(opcode: Opcode) -> bool {
+        matches!(opcode, Opcode::Rc(_))
+    }
+
+    fn drops_messages(_own_receives: bool) -> bool {
+        false
+    }
+
+    fn resume(&mut self) {
+        unreachable!("a reliable connection never enters SQE")
+    }
+}
+
+impl Tested for Uc {
+    fn open(num: u32, own_receives: bool, path: ReceiveTerms, terms: SendTerms) -> Self {
+        let mut conn = Self::new(num, DEPTH, own_receives).expect("memory for a connection");
+        conn.receive(path);
+        conn.send(terms.sq_psn);
+        conn
+    }
+
+    fn has(opcode: Opcode) -> bool {
+        matches!(opcode, Opcode::Uc(_))
+    }
+
+    fn drops_messages(own_receives: bool) -> bool {
+        !own_receives
+    }
+
+    fn resume(&mut self) {
+        self.resume();
+    }
+}
+
 /// One connection to its end.
-pub fn run(bytes: &[u8]) {
+pub fn run<C: Tested>(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let choice = input.bytes::<4>();
-    let mut run = Run::new(choice);
+    let mut run = Run::<C>::new(choice);
     while !input.is_empty() {
         run.act(&mut input);
         run.check();
@@ -56,8 +111,8 @@ pub fn run(bytes: &[u8]) {
     run.finish();
 }
 
-struct Run {
-    conns: [Rc; 2],
+struct Run<C> {
+    conns: [C; 2],
     hosts: [Recorder<Packets>; 2],
     own_receives: bool,
     /// Reasons for the next step, from the last one or from what has happened since.
@@ -66,16 +121,16 @@ struct Run {
     /// What never changes, of the first side.
     before: Vec<u8>,
     flushes: Vec<u64>,
+    /// In SQE.
+    has_failed: [bool; 2],
 }
 
-impl Run {
+impl<C: Tested> Run<C> {
     fn new(choice: [u8; 4]) -> Self {
         let own_receives = choice[0] & 1 == 0;
         let first = [0xff_fff0 + u32::from(choice[1]), u32::from(choice[2]) << 16];
-        let mut conns = NUMBERS
-            .map(|num| Rc::new(num, DEPTH, own_receives, Mode::Adaptive).expect("memory for a connection"));
-        for (me, conn) in conns.iter_mut().enumerate() {
-            let terms = ReceiveTerms {
+        let conns = [0, 1].map(|me| {
+            let path = ReceiveTerms {
                 mtu: PathMtu::Mtu256,
                 dest_qp: NUMBERS[1 - me],
                 pkey: DEFAULT_PKEY,
@@ -89,15 +144,15 @@ impl Run {
                     | FLUSH_GLOBAL
                     | FLUSH_PERSISTENT,
             };
-            conn.receive(terms).expect("memory for a connection");
-            conn.send(SendTerms {
+            let terms = SendTerms {
                 sq_psn: Psn::new(first[me]),
                 timeout: choice[0] >> 3,
                 retries: choice[2] & 7,
                 rnr_retries: choice[1] & 7,
                 reads: 1 + u16::from(choice[3] & 3),
-            });
-        }
+            };
+            C::open(NUMBERS[me], own_receives, path, terms)
+        });
         let hosts = [(); 2].map(|()| {
             let mut host = Recorder::new(Packets::default());
             let all = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSH_GLOBAL;
@@ -110,12 +165,22 @@ impl Run {
                     Region { stag, addr, len: LEN, rights, state: State::Mapped }
                 })
                 .collect();
+            host.queues.drops_messages = C::drops_messages(own_receives);
             host.durable = if choice[0] & 4 != 0 { Durable::Later } else { Durable::Now };
             host
         });
         let before = hosts[0].memory.bytes.clone();
         let again = [reason::POSTED; 2];
-        Self { conns, hosts, own_receives, again, next_id: 0, before, flushes: Vec::new() }
+        Self {
+            conns,
+            hosts,
+            own_receives,
+            again,
+            next_id: 0,
+            before,
+            flushes: Vec::new(),
+            has_failed: [false; 2],
+        }
     }
 
     fn step(&mut self, me: usize, why: u32, operations: usize) {
@@ -130,7 +195,7 @@ impl Run {
         for packet in &host.link.sent[before..] {
             let packet = Packet::parse(packet).expect("a packet that is well-formed");
             assert_eq!(packet.bth.dest_qp, NUMBERS[1 - me]);
-            assert!(packet.payload.len() <= MTU && matches!(packet.bth.opcode, Opcode::Rc(_)));
+            assert!(packet.payload.len() <= MTU && C::has(packet.bth.opcode));
         }
         for call in std::mem::take(&mut host.calls) {
             match call {
@@ -139,6 +204,7 @@ impl Run {
                     self.conns[1].durable(&mut self.hosts[1], number, true);
                     self.again[1] |= reason::DURABLE;
                 }
+                super::recorder::Call::SendFailed => self.has_failed[me] = true,
                 _ => {}
             }
         }
@@ -212,6 +278,11 @@ impl Run {
     fn post(&mut self, me: usize, input: &mut Input<'_>) {
         if self.hosts[me].queues.requests().count() >= DEPTH as usize {
             return;
+        }
+        let is_flushed = self.hosts[me].queues.requests().count() == 0;
+        if is_flushed && std::mem::take(&mut self.has_failed[me]) {
+            self.conns[me].resume();
+            self.hosts[me].queues.resume();
         }
         let [what, flags, local, remote, len] = input.bytes();
         let op = match what % 8 {
@@ -322,6 +393,7 @@ impl Run {
 fn change(mut packet: Vec<u8>, input: &mut Input<'_>) -> Vec<u8> {
     for _ in 0..=input.byte() % 3 {
         let [what, value] = input.bytes();
+        let service = packet.first().map_or(0, |opcode| opcode & 0xe0);
         let psn = psn_of(&packet).map_or(0, Psn::get);
         let mut set = |at: usize, value: u8| {
             if let Some(byte) = packet.get_mut(at) {
@@ -329,8 +401,8 @@ fn change(mut packet: Vec<u8>, input: &mut Input<'_>) -> Vec<u8> {
             }
         };
         match what % 10 {
-            // The opcode, of RC mostly.
-            0 | 1 => set(0, if what & 0x80 == 0 { value % 32 } else { value }),
+            // The opcode, mostly of the same service.
+            0 | 1 => set(0, if what & 0x80 == 0 { service | (value % 32) } else { value }),
             // The PSN: near, or anywhere.
             2 | 3 => {
                 let delta = i32::from(value as i8) << if what & 0x80 == 0 { 0 } else { 16 };
@@ -359,6 +431,8 @@ fn change(mut packet: Vec<u8>, input: &mut Input<'_>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::run;
+    use crate::roce::rc::Rc;
+    use crate::roce::uc::Uc;
     use crate::sim::random::Draw;
 
     /// Few of the rounds of the fuzzer, but in every run of the tests.
@@ -367,7 +441,8 @@ mod tests {
         for seed in 0..if cfg!(miri) { 5 } else { 2_000 } {
             let mut draw = Draw::new(seed);
             let bytes: Vec<u8> = (0..draw.below(600)).map(|_| draw.below(256) as u8).collect();
-            run(&bytes);
+            run::<Rc>(&bytes);
+            run::<Uc>(&bytes);
         }
     }
 }

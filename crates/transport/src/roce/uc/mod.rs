@@ -24,7 +24,7 @@ use crate::roce::inbound::{Inbound, Permits, Stop};
 use crate::roce::link::{Dropped, PacketLink};
 use crate::roce::rc::ReceiveTerms;
 use crate::roce::request::{consumes_receive, extension_of, local_operation, operation_of};
-use crate::roce::wire::{Bth, Extension, Opcode, Operation, Packet, Psn, is_same_partition};
+use crate::roce::wire::{Bth, Opcode, Operation, Packet, Psn, is_same_partition};
 use crate::rq::RecvQueue;
 use crate::wr::{Op, SendWr, status};
 
@@ -97,9 +97,7 @@ impl Service for Connected {
             pkey: terms.pkey,
             ..Bth::new(Opcode::Uc(operation), terms.dest_qp, psn)
         };
-        // The packets behind it have no extension header, except a last one with immediate data.
-        let following = if let Extension::None = extension { left - len } else { 0 };
-        Ok(Outgoing { bth, extension, len, following, is_last, route: None })
+        Ok(Outgoing { bth, extension, len, is_last, route: None })
     }
 
     fn take(&mut self, host: &mut impl PacketLink, bytes: &[u8], own_receives: bool) -> Result<(), NotTaken> {
