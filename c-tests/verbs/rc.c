@@ -212,8 +212,8 @@ ready_to_receive(struct rc *rc, int i)
 	DONE(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = terms->mtu, .dest_qp_num = other.number, .rq_psn = other.psn,
 		.max_dest_rd_atomic = 16, .min_rnr_timer = terms->rnr_timer, .ah_attr = to};
-	DONE(ibv_modify_qp(qp, &attr,
-		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	DONE(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+		(terms->type == IBV_QPT_RC ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0)));
 }
 
 static void
@@ -223,8 +223,8 @@ ready_to_send(struct rc *rc, struct ibv_qp *qp, uint32_t psn)
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS, .sq_psn = psn, .timeout = terms->timeout, .retry_cnt = terms->retries,
 		.rnr_retry = terms->rnr_retries, .max_rd_atomic = 16};
 
-	DONE(ibv_modify_qp(qp, &attr,
-		IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC));
+	DONE(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN |
+		(terms->type == IBV_QPT_RC ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0)));
 }
 
 void

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * rc.h -- queue pairs by hand, for tests on libibverbs: the two processes exchange queue pair numbers, PSNs
- * and GIDs, and call ibv_modify_qp(3), as most RDMA programs do: reliable connections, or datagrams. soft0 as
- * a RoCE device.
+ * and GIDs, and call ibv_modify_qp(3), as most RDMA programs do: reliable or unreliable connections, or
+ * datagrams. soft0 as a RoCE device.
  */
 #ifndef VERBS_RC_H
 #define VERBS_RC_H 1
@@ -18,7 +18,7 @@
 
 /* What both sides choose; a zero is the default that open_rc() puts there. */
 struct rc_terms {
-	enum ibv_qp_type type; /* IBV_QPT_RC; or IBV_QPT_UD */
+	enum ibv_qp_type type; /* IBV_QPT_RC; or IBV_QPT_UC, IBV_QPT_UD */
 	int qps; /* 1 */
 	size_t length; /* of the memory: 4096 */
 	bool file; /* the memory is that of a file */

@@ -3,7 +3,7 @@
 #include "harness.h"
 
 extern const struct test regions[], reregistered[], transfers[], atomics[], queues[], windows[], addresses[], hostile[], forks[],
-	dontfork[], roce[], rc_transfers[], rc_flush[], rc_errors[], rc_events[], roce_ud[], files[];
+	dontfork[], roce[], rc_transfers[], rc_flush[], rc_errors[], rc_events[], roce_uc[], roce_ud[], files[];
 
 const struct test *const tables[] = {regions, reregistered, transfers, atomics, queues, windows, addresses, hostile, forks,
-	dontfork, roce, rc_transfers, rc_flush, rc_errors, rc_events, roce_ud, files, NULL};
+	dontfork, roce, rc_transfers, rc_flush, rc_errors, rc_events, roce_uc, roce_ud, files, NULL};
