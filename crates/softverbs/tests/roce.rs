@@ -277,9 +277,18 @@ fn other_queue_pairs_are_not_supported_yet() {
     let made = Made::new();
     // SAFETY: the objects live, and the results are valid for writes.
     unsafe {
-        let mut attr = Made::attributes(made.cq, ibv_qp_type::IBV_QPT_UC);
-        assert!(verbs::ibv_create_qp(made.pd, &mut attr).is_null());
-        assert_eq!(errno(), libc::EOPNOTSUPP);
+        for kind in
+            [ibv_qp_type::IBV_QPT_XRC_SEND, ibv_qp_type::IBV_QPT_XRC_RECV, ibv_qp_type::IBV_QPT_DRIVER]
+        {
+            let mut attr = Made::attributes(made.cq, kind);
+            assert!(verbs::ibv_create_qp(made.pd, &mut attr).is_null());
+            assert_eq!(errno(), libc::EOPNOTSUPP, "type {kind}");
+        }
+        let context: *mut verbs_context =
+            softverbs::context().byte_sub(std::mem::offset_of!(verbs_context, context)).cast();
+        let mut domain: ibv_xrcd_init_attr = zeroed();
+        assert!((*context).open_xrcd.unwrap()(softverbs::context(), &mut domain).is_null());
+        assert_eq!(errno(), libc::EOPNOTSUPP, "an XRC domain");
         assert!(verbs::ibv_reg_dmabuf_mr(made.pd, 0, 4096, 0, 0, 1).is_null());
         assert_eq!(errno(), libc::EOPNOTSUPP);
         let mut bytes = [0u8; 64];

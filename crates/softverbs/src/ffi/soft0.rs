@@ -23,6 +23,7 @@ pub fn context() -> *mut ibv_context {
         context.create_qp_ex = Some(verbs::create_qp_slot);
         context.create_cq_ex = Some(verbs::create_cq_slot);
         context.advise_mr = Some(verbs::advise_mr_slot);
+        context.open_xrcd = Some(verbs::open_xrcd_slot);
         context.context.ops = ops::table();
     })
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Verbs that the device does not support, because of its transport or because it has no kernel driver:
-//! ECE, imported objects, device memory, dma-buf.
+//! ECE, imported objects, device memory, dma-buf, XRC.
 //!
 //! Each function that creates or queries something fails with EOPNOTSUPP as its manual page defines (NULL and
 //! errno, or an errno value), and logs the reason with each call. Since no object can be created, the
 //! functions that destroy one do nothing.
 
 use libc::{c_int, c_void};
-use rdma_sys::{ibv_context, ibv_dm, ibv_mr, ibv_pd, ibv_qp, ibv_wr_opcode};
+use rdma_sys::{ibv_context, ibv_dm, ibv_mr, ibv_pd, ibv_qp, ibv_wr_opcode, ibv_xrcd, ibv_xrcd_init_attr};
 
-use super::null_with;
+use super::{null_with, transport};
 use crate::ffi::unsupported;
 
 const IMPORT: &str = "objects of the software device cannot be shared with other processes";
@@ -90,6 +90,19 @@ pub unsafe fn ibv_unimport_mr(_: *mut ibv_mr) {}
 ///
 /// Always safe to call: no argument is used.
 pub unsafe fn ibv_unimport_dm(_: *mut ibv_dm) {}
+
+/// The slot of the extended context that the inline function `ibv_open_xrcd` of `verbs.h` calls. XRC is not
+/// supported: returns NULL with errno EOPNOTSUPP. Without the slot a program would fail without a log line.
+///
+/// # Safety
+///
+/// Always safe to call: no argument is used.
+pub(crate) unsafe extern "C" fn open_xrcd_slot(
+    _: *mut ibv_context,
+    _: *mut ibv_xrcd_init_attr,
+) -> *mut ibv_xrcd {
+    null_with(unsupported(&format!("an XRC domain: {}", transport().remedy())))
+}
 
 /// Regions of other devices are not supported: returns NULL with errno EOPNOTSUPP.
 ///
