@@ -37,7 +37,7 @@ use replies::{Replies, Reply};
 /// Requests that are carried out before an acknowledgement that is due leaves. A fixed trade-off, no
 /// prediction: the peer prepares its next requests while this side carries out more of those that have
 /// arrived, but each acknowledgement costs a system call at both sides.
-pub(super) const TOGETHER: u32 = 32;
+const TOGETHER: u32 = MOST as u32;
 
 /// The result of a request, for its duplicates.
 #[derive(Clone, Copy, Debug)]

@@ -12,8 +12,8 @@ use crate::host::Host;
 use crate::roce::link::Batch;
 use crate::roce::wire::{ACK_REQ, ACK_REQ_AT, BTH_LEN, CONGESTION_AT, Operation, Packet, QPN_AT, psn_of};
 
-/// Packets of one run at most: those that are acknowledged together.
-pub(super) const MOST: usize = super::responder::TOGETHER as usize;
+/// Packets of one run at most: those that the responder acknowledges together.
+pub(super) const MOST: usize = 32;
 
 /// Packets with equal headers and consecutive PSNs.
 pub(super) struct Run<'a, B> {
