@@ -164,7 +164,9 @@ extended_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* What is dropped arrives nowhere and is reported to neither side; its receive is used by the next message. */
+/*
+ * What is dropped arrives nowhere and is reported to neither side; its receive is used by the next message.
+ */
 static void
 dropped_t(struct side *side)
 {

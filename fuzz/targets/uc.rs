@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! An unreliable RoCE connection whose peer, or somebody on the path, sends anything: the input says what the program,
-//! the peer, the network and the clock do. What must hold meanwhile is asserted by the harness,
+//! An unreliable RoCE connection whose peer, or somebody on the path, sends anything: the input says what the
+//! program, the peer, the network and the clock do. What must hold meanwhile is asserted by the harness,
 //! transport::testing::rc.
 #![no_main]
 

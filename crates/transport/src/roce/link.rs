@@ -123,7 +123,7 @@ pub trait PacketLink: Host {
     fn has_lost_packets(&mut self) -> bool;
     /// A received packet was dropped.
     fn dropped_packet(&mut self, why: Dropped);
-    /// Of a queue pair without acknowledgements: a request fails, so the queue pair enters SQE. Called before the completions
-    /// with errors.
+    /// Of a queue pair without acknowledgements: a request fails, so the queue pair enters SQE. Called before
+    /// the completions with errors.
     fn send_failed(&mut self);
 }

@@ -47,7 +47,8 @@ pub struct Queues {
     pub recv_cq: Cq,
     /// Receives use the completion queue of the requests.
     pub one_cq: bool,
-    /// A receive that fails with its message alone: of a datagram, or without acknowledgements of a shared queue.
+    /// A receive that fails with its message alone: of a datagram, or without acknowledgements of a shared
+    /// queue.
     pub drops_messages: bool,
     send_failed: bool,
     /// How many requests were taken, and how many of them have left.

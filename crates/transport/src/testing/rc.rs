@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The harness of the fuzz targets `rc` and `uc`: a RoCE connection, reliable or unreliable, whose peer, or an
-//! attacker on the path, sends anything.
+//! The harness of the fuzz targets `rc` and `uc`: a RoCE connection, reliable or unreliable, whose peer, or
+//! an attacker on the path, sends anything.
 //!
 //! Two connections exchange packets, so that PSNs, messages and reads are those of a real peer. What is on
 //! its way to the first one, the input changes, repeats, drops and adds to. The queues of [`super::queues`]

@@ -84,10 +84,10 @@ pub(crate) unsafe fn are_of(verbs: *mut ibv_context, attr: &ibv_qp_init_attr_ex)
 /// inline data, the others as given.
 ///
 /// EOPNOTSUPP: a type other than IBV_QPT_RC, on a RoCE device also IBV_QPT_UC and IBV_QPT_UD, send operations
-/// that it does not have, or other extensions; the reason is logged. EINVAL: not a queue pair type, a completion queue or
-/// the protection domain is missing, an object belongs to another device, the shared receive queue belongs to
-/// another protection domain, or a capability exceeds [`MAX_QP_WR`] requests, [`MAX_SGE`] entries or
-/// [`MAX_INLINE`] bytes. ENOMEM.
+/// that it does not have, or other extensions; the reason is logged. EINVAL: not a queue pair type, a
+/// completion queue or the protection domain is missing, an object belongs to another device, the shared
+/// receive queue belongs to another protection domain, or a capability exceeds [`MAX_QP_WR`] requests,
+/// [`MAX_SGE`] entries or [`MAX_INLINE`] bytes. ENOMEM.
 ///
 /// # Safety
 ///
@@ -263,9 +263,9 @@ pub(crate) fn extended(given: &ibv_qp_init_attr, pd: *mut ibv_pd) -> ibv_qp_init
 /// belongs to an identifier from the beginning.
 ///
 /// Returns the queue pair, which the caller destroys with [`ibv_destroy_qp`], or NULL and errno: EOPNOTSUPP
-/// (a type other than IBV_QPT_RC, on a RoCE device also IBV_QPT_UC and IBV_QPT_UD), EINVAL (not a queue pair type, a missing
-/// completion queue, an object of another device, an SRQ of another protection domain, or a capability above
-/// the limits of ibv_query_device(3)), ENOMEM.
+/// (a type other than IBV_QPT_RC, on a RoCE device also IBV_QPT_UC and IBV_QPT_UD), EINVAL (not a queue pair
+/// type, a missing completion queue, an object of another device, an SRQ of another protection domain, or a
+/// capability above the limits of ibv_query_device(3)), ENOMEM.
 ///
 /// # Safety
 ///

@@ -2,7 +2,7 @@
 use super::*;
 use crate::access::{LOCAL_WRITE, REMOTE_WRITE};
 use crate::host::Ended;
-use crate::roce::wire::{DEFAULT_PKEY, PSN_AT, PathMtu, Reth};
+use crate::roce::wire::{DEFAULT_PKEY, Extension, PSN_AT, PathMtu, Reth};
 use crate::step::{Budget, Quota, Stepped, reason};
 use crate::testing::packets::Packets;
 use crate::testing::queues::request;
