@@ -178,7 +178,8 @@ dropped_t(struct side *side)
 	meet(&rc); /* 1 and 2: no receive */
 	meet(&rc);
 	post_receive(&rc, 0, 7, 0, 4000);
-	meet(&rc); /* 3: too long; 4 and 5: a wrong key and a wrong address; 6: the same, with immediate data; 7 */
+	/* 3: too long; 4 and 5: a wrong key and a wrong address; 6: the same, with immediate data; 7 */
+	meet(&rc);
 	expect_message(&rc, IBV_WR_SEND, 7, 4000);
 	expect_nothing(rc.recv_cq);
 	EXPECT(state_of(rc.qps[0]) == IBV_QPS_RTS, "%d", state_of(rc.qps[0]));
