@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::cm_peer::{HERE, PEER, Peer, disconnected, disconnecting, ready, reply, request};
+use common::cm_peer::{HERE, PEER, Peer, drep, dreq, rep, req, rtu};
 use common::ids::{address, bind, destroy, new_id, src_port};
 use common::restart::{child, child_alone};
 use common::{End, accept, connect, listener, next_event, param, take_request};
@@ -211,11 +211,11 @@ fn a_peer_that_connects_gets_the_messages_of_the_specification() {
         return;
     }
     let (peer, (listening, events, port)) = (Peer::new(), listener());
-    peer.send(Message::Req(request(port, 0x99)));
+    peer.send(Message::Req(req(port, 0x99)));
     let (id, data) = take_request(events);
     assert_eq!(data, padded(b"peer", 56));
     // It repeats the request: an MRA reports that the program has it.
-    peer.send(Message::Req(request(port, 0x99)));
+    peer.send(Message::Req(req(port, 0x99)));
     let Message::Mra(mra) = peer.receive().message else { panic!("no MRA") };
     assert_eq!((mra.remote_comm_id, mra.answered), (0x99, Answered::Req));
     let server = accept(id, 4, b"reply");
@@ -229,16 +229,16 @@ fn a_peer_that_connects_gets_the_messages_of_the_specification() {
     assert_eq!(rep.private_data[..], padded(b"reply", 196));
     let comm_id = rep.local_comm_id;
     assert_eq!(comm_id >> 24, rep.local_qpn >> 16, "the slot of the process");
-    peer.send(ready(0x99, comm_id));
+    peer.send(rtu(0x99, comm_id));
     assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_ESTABLISHED);
-    peer.send(disconnecting(0x99, comm_id, rep.local_qpn));
+    peer.send(dreq(0x99, comm_id, rep.local_qpn));
     let Message::Drep(drep) = peer.receive().message else { panic!("no DREP") };
     assert_eq!((drep.local_comm_id, drep.remote_comm_id), (comm_id, 0x99));
     assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_DISCONNECTED);
     server.destroy();
     destroy(listening);
     // No process listens any more.
-    peer.send(Message::Req(request(port, 0x9a)));
+    peer.send(Message::Req(req(port, 0x9a)));
     let Message::Rej(rej) = peer.receive().message else { panic!("no REJ") };
     assert_eq!((rej.local_comm_id, rej.remote_comm_id), (0, 0x9a));
     assert_eq!((rej.answered, rej.reason), (Answered::Req, Reason::INVALID_SERVICE_ID));
@@ -264,7 +264,7 @@ fn a_peer_that_accepts_gets_the_messages_of_the_specification() {
     // SAFETY: the identifier lives.
     assert_eq!(header.source_port, u16::from_be(unsafe { cm::rdma_get_src_port(client.id) }));
     assert_eq!(data, padded(b"request", 56));
-    peer.send(Message::Rep(reply(0x55, req.local_comm_id)));
+    peer.send(Message::Rep(rep(0x55, req.local_comm_id)));
     let answer = peer.receive();
     let Message::Rtu(rtu) = answer.message else { panic!("no RTU") };
     assert_eq!((answer.transaction, rtu.remote_comm_id), (transaction, 0x55));
@@ -273,7 +273,7 @@ fn a_peer_that_accepts_gets_the_messages_of_the_specification() {
     assert_eq!(unsafe { cm::rdma_disconnect(client.id) }, 0);
     let Message::Dreq(dreq) = peer.receive().message else { panic!("no DREQ") };
     assert_eq!((dreq.remote_comm_id, dreq.remote_qpn), (0x55, 0x12_3456));
-    peer.send(disconnected(0x55, req.local_comm_id));
+    peer.send(drep(0x55, req.local_comm_id));
     assert_eq!(next_event(client.events).0, RDMA_CM_EVENT_DISCONNECTED);
     client.destroy();
 }
@@ -289,14 +289,14 @@ fn the_rtu_is_sent_before_the_program_learns_of_the_connection() {
     for round in 1..=200 {
         let client = connect(c"127.0.0.9", 7471, 4, b"");
         let Message::Req(req) = peer.receive().message else { panic!("no REQ") };
-        peer.send(Message::Rep(Rep { local_qpn: 0x10_0000 + round, ..reply(round, req.local_comm_id) }));
+        peer.send(Message::Rep(Rep { local_qpn: 0x10_0000 + round, ..rep(round, req.local_comm_id) }));
         assert_eq!(next_event(client.events).0, RDMA_CM_EVENT_ESTABLISHED);
         assert!(peer.has_packet(), "no RTU in round {round}");
         assert!(matches!(peer.receive().message, Message::Rtu(_)));
         // SAFETY: the identifier lives.
         assert_eq!(unsafe { cm::rdma_disconnect(client.id) }, 0);
         assert!(matches!(peer.receive().message, Message::Dreq(_)));
-        peer.send(disconnected(round, req.local_comm_id));
+        peer.send(drep(round, req.local_comm_id));
         assert_eq!(next_event(client.events).0, RDMA_CM_EVENT_DISCONNECTED);
         client.destroy();
     }
@@ -310,13 +310,13 @@ fn a_message_is_acknowledged_before_the_dreq() {
     }
     let (peer, (listening, events, port)) = (Peer::new(), listener());
     for round in 1..=100 {
-        let mut req = request(port, round);
+        let mut req = req(port, round);
         req.local_qpn = 0x10_0000 + round;
         peer.send(Message::Req(req));
         let (id, _) = take_request(events);
         let server = accept(id, 4, b"");
         let Message::Rep(rep) = peer.receive().message else { panic!("no REP") };
-        peer.send(ready(round, rep.local_comm_id));
+        peer.send(rtu(round, rep.local_comm_id));
         assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_ESTABLISHED);
         assert_eq!(server.post_recv(1, None), 0);
         // SAFETY: the completion queue lives.
@@ -338,7 +338,7 @@ fn a_message_is_acknowledged_before_the_dreq() {
         let opcode = Packet::parse(&packet).unwrap().bth.opcode;
         assert_eq!(opcode, Opcode::Rc(Operation::Acknowledge), "round {round}");
         let Message::Dreq(dreq) = peer.receive().message else { panic!("no DREQ") };
-        peer.send(disconnected(round, dreq.local_comm_id));
+        peer.send(drep(round, dreq.local_comm_id));
         assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_DISCONNECTED);
         server.destroy();
     }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::cm_peer::{Peer, disconnected, disconnecting, ready, rejected, reply, request};
+use common::cm_peer::{Peer, drep, dreq, rej, rep, req, rtu};
 use common::ids::{bind, destroy, new_id, src_port};
 use common::restart::child_alone;
 use common::{End, accept, connect, has_event, listener, next_event, take_request};
@@ -29,7 +29,7 @@ fn has_event_now(end: &End) -> bool {
 
 /// A REP of a queue pair that the peer does not have.
 fn other_reply(local_comm_id: u32, remote_comm_id: u32) -> Message {
-    Message::Rep(Rep { local_qpn: 0x12_3457, ..reply(local_comm_id, remote_comm_id) })
+    Message::Rep(Rep { local_qpn: 0x12_3457, ..rep(local_comm_id, remote_comm_id) })
 }
 
 fn resident_pages() -> usize {
@@ -43,9 +43,9 @@ fn forged(num: u32, random: &mut fastrand::Rng) -> Message {
     let remote_comm_id = slot << 24 | random.u32(..1 << 24);
     let local_comm_id = random.u32(..);
     match random.u8(..10) {
-        0 => ready(local_comm_id, remote_comm_id),
-        1 => disconnected(local_comm_id, remote_comm_id),
-        2 | 3 => disconnecting(local_comm_id, remote_comm_id, num),
+        0 => rtu(local_comm_id, remote_comm_id),
+        1 => drep(local_comm_id, remote_comm_id),
+        2 | 3 => dreq(local_comm_id, remote_comm_id, num),
         4 => Message::Mra(Mra {
             local_comm_id,
             remote_comm_id,
@@ -55,7 +55,7 @@ fn forged(num: u32, random: &mut fastrand::Rng) -> Message {
         }),
         5 => {
             let reason = if random.bool() { Reason::TIMEOUT } else { Reason::CONSUMER };
-            rejected(local_comm_id, random.u32(..2) * remote_comm_id, reason)
+            rej(local_comm_id, random.u32(..2) * remote_comm_id, reason)
         }
         6 => other_reply(local_comm_id, remote_comm_id),
         7 => Message::SidrRep(SidrRep {
@@ -75,7 +75,7 @@ fn forged(num: u32, random: &mut fastrand::Rng) -> Message {
             private_data: [0; SidrReq::PRIVATE_DATA_LEN],
         }),
         // A service without a listener.
-        _ => Message::Req(request(1, local_comm_id)),
+        _ => Message::Req(req(1, local_comm_id)),
     }
 }
 
@@ -138,30 +138,30 @@ fn messages_of_another_address_change_no_connection() {
     }
     let (listening, events, port) = listener();
     let peer = Peer::new();
-    peer.send(Message::Req(request(port, 0x99)));
+    peer.send(Message::Req(req(port, 0x99)));
     let server = accept(take_request(events).0, 4, b"");
     let Mad { message: Message::Rep(rep), .. } = peer.receive() else { panic!("no REP") };
     let (id, num) = (rep.local_comm_id, rep.local_qpn);
     // The ids are right, the address is not.
     let attack = || {
-        Peer::send_as(OTHER, ready(0x99, id));
+        Peer::send_as(OTHER, rtu(0x99, id));
         Peer::send_as(OTHER, other_reply(0x99, id));
-        Peer::send_as(OTHER, rejected(0x99, id, Reason::CONSUMER));
-        Peer::send_as(OTHER, rejected(0x99, 0, Reason::TIMEOUT));
-        Peer::send_as(OTHER, disconnecting(0x99, id, num));
+        Peer::send_as(OTHER, rej(0x99, id, Reason::CONSUMER));
+        Peer::send_as(OTHER, rej(0x99, 0, Reason::TIMEOUT));
+        Peer::send_as(OTHER, dreq(0x99, id, num));
         // The address is right, the id of the peer or the queue pair is not.
-        peer.send(rejected(0x98, id, Reason::CONSUMER));
-        peer.send(disconnecting(0x99, id, num ^ 2));
+        peer.send(rej(0x98, id, Reason::CONSUMER));
+        peer.send(dreq(0x99, id, num ^ 2));
         // It is answered after all of these.
-        while !is_drep_for(&peer.ask(&disconnecting(0x97, id, num)), 0x97) {}
+        while !is_drep_for(&peer.transact(&dreq(0x97, id, num)), 0x97) {}
     };
     attack();
     assert!(!has_event_now(&server), "before the RTU");
-    peer.send(ready(0x99, id));
+    peer.send(rtu(0x99, id));
     assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_ESTABLISHED);
     attack();
     assert!(!has_event_now(&server), "after the RTU");
-    while !is_drep_for(&peer.ask(&disconnecting(0x99, id, num)), 0x99) {}
+    while !is_drep_for(&peer.transact(&dreq(0x99, id, num)), 0x99) {}
     assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_DISCONNECTED);
     server.destroy();
     destroy(listening);
@@ -189,7 +189,7 @@ fn a_flood_of_requests_keeps_no_other_host_out() {
     };
     let (peer, port) = (Peer::new(), src_port(listening));
     for n in 0..3 * OF_HOST as u32 {
-        Peer::send_from_any_port(Message::Req(Req { local_qpn: 0x10_0000 + n, ..request(port, n + 1) }));
+        Peer::send_from_any_port(Message::Req(Req { local_qpn: 0x10_0000 + n, ..req(port, n + 1) }));
         if n % 50 == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -198,7 +198,7 @@ fn a_flood_of_requests_keeps_no_other_host_out() {
     // It is answered after all requests were received, of which none is fetched before.
     // SAFETY: the queue pair lives.
     let slot = unsafe { (*client.qp).qp_num } >> 16;
-    while !is_drep_for(&peer.ask(&disconnecting(0x97, slot << 24, 2)), 0x97) {}
+    while !is_drep_for(&peer.transact(&dreq(0x97, slot << 24, 2)), 0x97) {}
     let mut others = 0;
     let id = loop {
         let (id, data) = take_request(events);
@@ -249,7 +249,7 @@ fn nonsense_is_dropped_and_counted() {
     log::set_max_level(log::LevelFilter::Debug);
     let (listening, events, port) = listener();
     let peer = Peer::new();
-    let good = Mad { transaction: 7, message: Message::Req(request(port, 0x99)) }.encode();
+    let good = Mad { transaction: 7, message: Message::Req(req(port, 0x99)) }.encode();
     // Truncated, longer than a MAD, of another class, method or attribute, with another Q_Key.
     for len in [0, 24, 100, 252] {
         peer.send_to_gsi(GSI_QKEY, &good[..len]);
@@ -266,7 +266,7 @@ fn nonsense_is_dropped_and_counted() {
         let noise = std::array::from_fn::<u8, 256, _>(|_| random.u8(..));
         peer.send_to_gsi(GSI_QKEY, &noise);
     }
-    peer.send(Message::Req(Req { local_qpn: 0x10_0000, ..request(port, 0x98) }));
+    peer.send(Message::Req(Req { local_qpn: 0x10_0000, ..req(port, 0x98) }));
     let (id, _) = take_request(events);
     assert_eq!(DROPPED.load(Ordering::SeqCst), 4 + 1 + 6 + 1 + 20);
     // SAFETY: the identifier is destroyed once.

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::cm_peer::{Peer, ready, reply, request};
+use common::cm_peer::{Peer, rep, req, rtu};
 use common::restart::{Partner, child_alone, print, role};
 use common::{End, accept, connect, listener, next_event, take_request};
 use rdma_sys::rdma_cm_event_type::*;
@@ -28,7 +28,7 @@ fn next_req(peer: &Peer) -> Req {
 fn accept_next(peer: &Peer, comm_id: u32) -> u32 {
     let req = next_req(peer);
     // Another queue pair for each, since a second connection of one would be stale.
-    peer.send(Message::Rep(Rep { local_qpn: 0x10_0000 + comm_id, ..reply(comm_id, req.local_comm_id) }));
+    peer.send(Message::Rep(Rep { local_qpn: 0x10_0000 + comm_id, ..rep(comm_id, req.local_comm_id) }));
     req.local_comm_id
 }
 
@@ -62,13 +62,13 @@ fn a_process_that_exits_ends_its_connections_and_attempts() {
     let attempt = next_req(&peer).local_comm_id;
     let port = process.number() as u16;
     let server = loop {
-        peer.send(Message::Req(Req { local_qpn: 0x10_0003, ..request(port, 3) }));
+        peer.send(Message::Req(Req { local_qpn: 0x10_0003, ..req(port, 3) }));
         if let Message::Rep(rep) = peer.receive().message {
             break rep.local_comm_id;
         }
     };
     connected.insert((server, 3));
-    peer.send(ready(3, server));
+    peer.send(rtu(3, server));
     let mut is_rejected = false;
     while !connected.is_empty() || !is_rejected {
         match peer.receive().message {

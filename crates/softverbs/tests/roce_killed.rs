@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::cm_peer::{Peer, disconnecting, rejected, reply, request};
+use common::cm_peer::{Peer, dreq, rej, rep, req};
 use common::ids::destroy;
 use common::restart::{Partner, child_alone, print, role, wait_to_be_killed};
 use common::{End, accept, connect, has_event, has_event_of, listener, next_event, take_request};
@@ -33,16 +33,16 @@ fn another_process_answers_the_messages_for_one_that_was_killed() {
     let client = Partner::start(NAME, "client");
     let Message::Req(req) = peer.receive().message else { panic!("no REQ") };
     client.kill();
-    let rep = reply(0x55, req.local_comm_id);
-    let Message::Rej(rej) = peer.ask(&Message::Rep(rep)).message else { panic!("no REJ") };
+    let rep = rep(0x55, req.local_comm_id);
+    let Message::Rej(rej) = peer.transact(&Message::Rep(rep)).message else { panic!("no REJ") };
     assert_eq!((rej.answered, rej.reason), (Answered::Rep, Reason::INVALID_COMM_ID));
     assert_eq!((rej.local_comm_id, rej.remote_comm_id), (req.local_comm_id, 0x55));
     // As if the connection had been established.
     // No answer to a request of its queue pair, as of an adapter without it: the DREP is next.
     let bth = Bth::new(Opcode::Rc(Operation::SendOnly), req.local_qpn, Psn::new(9));
     peer.send_packet(&Bth { ack_req: true, ..bth }, &Extension::None, b"data");
-    let dreq = disconnecting(0x55, req.local_comm_id, req.local_qpn);
-    let Message::Drep(drep) = peer.ask(&dreq).message else { panic!("no DREP") };
+    let dreq = dreq(0x55, req.local_comm_id, req.local_qpn);
+    let Message::Drep(drep) = peer.transact(&dreq).message else { panic!("no DREP") };
     assert_eq!((drep.local_comm_id, drep.remote_comm_id), (req.local_comm_id, 0x55));
     destroy(listening);
 }
@@ -63,12 +63,12 @@ fn a_request_ends_when_the_peer_gives_it_up() {
     others.iter_mut().for_each(|other| assert_eq!(other.number(), 0));
     let peer = Peer::new();
     for comm_id in 1..=8 {
-        let req = Req { local_qpn: 0x12_3456 + comm_id, ..request(port, comm_id) };
+        let req = Req { local_qpn: 0x12_3456 + comm_id, ..req(port, comm_id) };
         peer.send(Message::Req(req));
         let (id, _) = take_request(events);
         // As the kernel does for a process that is killed: the peer does not know the communication id of the
         // receiver. Any of the processes receives it, and only one has the request.
-        Peer::send_from_any_port(rejected(comm_id, 0, Reason::TIMEOUT));
+        Peer::send_from_any_port(rej(comm_id, 0, Reason::TIMEOUT));
         assert!(has_event_of(events, Duration::from_secs(10)), "request {comm_id} has not ended");
         let (event, status, _) = next_event(events);
         assert_eq!((event, status), (RDMA_CM_EVENT_REJECTED, i32::from(Reason::TIMEOUT.0)));

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::net::{SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 
-use common::cm_peer::{PEER, Peer, request, send_from};
+use common::cm_peer::{PEER, Peer, req, send_from};
 use common::ids::destroy;
 use common::restart::{Partner, child_alone, print, role, wait_to_be_killed};
 use common::{has_event_of, listener, take_request};
@@ -33,20 +33,20 @@ fn no_process_rejects_a_request_that_another_one_has() {
     let (listening, ..) = listener();
     let (peer, mut server) = (Peer::new(), Partner::start(NAME, "server"));
     let port = server.number() as u16;
-    peer.send(Message::Req(request(port, 0x99)));
+    peer.send(Message::Req(req(port, 0x99)));
     server.number();
     // A peer repeats a request after 200 ms at the earliest; the list of listeners is used for 20 ms.
     std::thread::sleep(Duration::from_millis(200));
     for n in 0..16 {
         // A process that has deferred it ignores a repetition.
-        match peer.ask_from_any_port(&Message::Req(request(port, 0x99))).message {
+        match peer.transact_from_any_port(&Message::Req(req(port, 0x99))).message {
             Message::Mra(mra) => assert_eq!((mra.remote_comm_id, mra.answered), (0x99, Answered::Req)),
             other => panic!("answer {n}: {other:?}"),
         }
     }
     // Another request is rejected, for want of a listener.
     for n in 0..4 {
-        let answers = || peer.ask_from_any_port(&Message::Req(request(port, 0x9a))).message;
+        let answers = || peer.transact_from_any_port(&Message::Req(req(port, 0x9a))).message;
         // Unless it is the answer to a repetition of the other one.
         assert!((0..3).any(|_| matches!(answers(), Message::Rej(_))), "request {n}");
     }
@@ -77,7 +77,7 @@ fn a_stopped_process_keeps_requests_from_no_other_one() {
     while requested.len() < PEERS as usize {
         assert!(begin.elapsed() < Duration::from_secs(15), "only requests {requested:?} have arrived");
         for (peer, n) in peers.iter().zip(0..).filter(|(_, n)| !requested.contains(n)) {
-            let mut req = Req { local_qpn: 0x10_0000 + n, ..request(port, 1 + n) };
+            let mut req = Req { local_qpn: 0x10_0000 + n, ..req(port, 1 + n) };
             req.private_data[36] = n as u8;
             send_from(peer, Message::Req(req));
         }

@@ -21,7 +21,7 @@ use transport::roce::wire::cm::{
 use transport::roce::wire::{Addresses, DEFAULT_PKEY};
 
 const UDP: rdma_port_space::Type = rdma_port_space::RDMA_PS_UDP;
-/// A queue pair; nobody sends to it.
+/// A queue pair, which receives nothing.
 const NUMBER: u32 = 0x12_3456;
 
 type Channel = *mut rdma_event_channel;
@@ -72,7 +72,7 @@ fn resolved(host: &str, port: u16) -> (Id, Channel) {
 }
 
 /// A resolved identifier that has requested the queue pair of a service.
-fn ask(host: &str, port: u16, private_data: &[u8]) -> (Id, Channel) {
+fn connect(host: &str, port: u16, private_data: &[u8]) -> (Id, Channel) {
     let (id, events) = resolved(host, port);
     // SAFETY: the identifier lives, and the parameters outlive the call.
     unsafe { assert_eq!(cm::rdma_connect(id, &mut param(private_data)), 0) };
@@ -131,7 +131,7 @@ fn a_service_is_resolved_to_its_queue_pair() {
     // Both have the same port.
     let (connections, other_events, port) = listener();
     let (listening, events, _) = listen(port);
-    let (client, replies) = ask("127.0.0.1", port, b"request");
+    let (client, replies) = connect("127.0.0.1", port, b"request");
     let (server, data) = take(events);
     assert_eq!(data, padded(b"request", 180));
     // SAFETY: the identifiers live.
@@ -162,7 +162,7 @@ fn a_service_is_resolved_to_its_queue_pair() {
         assert_eq!(cm::rdma_connect(client, &mut param(b"")), -1);
     }
     // The kind of an event of the listener that follows: nothing was reported to the server.
-    let (again, more_replies) = ask("127.0.0.1", port, b"");
+    let (again, more_replies) = connect("127.0.0.1", port, b"");
     let (second, _) = take(events);
     for id in [client, again, server, second, listening, connections] {
         destroy(id);
@@ -177,13 +177,13 @@ fn a_request_is_refused_by_the_program_or_for_want_of_a_listener() {
     }
     // It listens for connections only.
     let (connections, other_events, port) = listener();
-    let (client, replies) = ask("127.0.0.1", port, b"");
+    let (client, replies) = connect("127.0.0.1", port, b"");
     let reply = next(replies);
     assert_eq!((reply.kind, reply.status), (RDMA_CM_EVENT_UNREACHABLE, 1));
     destroy(client);
     close(replies);
     let (listening, events, _) = listen(port);
-    let (client, replies) = ask("127.0.0.1", port, b"");
+    let (client, replies) = connect("127.0.0.1", port, b"");
     let (id, _) = take(events);
     // SAFETY: the identifier of the request lives.
     assert_eq!(unsafe { cm::rdma_reject(id, b"no".as_ptr().cast(), 2) }, 0);
@@ -195,7 +195,7 @@ fn a_request_is_refused_by_the_program_or_for_want_of_a_listener() {
     }
     close(replies);
     // The listener is destroyed before it has fetched the request.
-    let (client, replies) = ask("127.0.0.1", port, b"");
+    let (client, replies) = connect("127.0.0.1", port, b"");
     // SAFETY: the channel lives, and with it its descriptor.
     let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw((*events).fd) };
     rustix::event::poll(&mut [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)], None).unwrap();
@@ -214,7 +214,7 @@ fn a_synchronous_identifier_waits_for_the_answer() {
         return;
     }
     let (listening, events, port) = listen(0);
-    let asked = std::thread::spawn(move || {
+    let client = std::thread::spawn(move || {
         let (id, mut to) = (new_id(null_mut()), address("127.0.0.1", port));
         // SAFETY: the identifier lives, and the arguments outlive the calls; the event is that of the
         // outcome.
@@ -230,7 +230,7 @@ fn a_synchronous_identifier_waits_for_the_answer() {
     // SAFETY: the identifier lives. It is synchronous from then on.
     assert_eq!(unsafe { cm::rdma_migrate_id(id, null_mut()) }, 0);
     accept(id, b"");
-    asked.join().unwrap();
+    client.join().unwrap();
     destroy(id);
     destroy(listening);
     close(events);
@@ -271,7 +271,7 @@ fn private_data_and_port_spaces_that_do_not_fit_are_refused() {
     destroy(id);
     close(events);
     let (listening, events, port) = listen(0);
-    let (client, replies) = ask("127.0.0.1", port, b"");
+    let (client, replies) = connect("127.0.0.1", port, b"");
     let (server, _) = take(events);
     // SAFETY: the identifier lives, and the parameters outlive the calls.
     unsafe {
@@ -293,8 +293,8 @@ fn header() -> [u8; 36] {
 }
 
 #[test]
-fn a_peer_that_asks_gets_the_reply_of_the_specification() {
-    if !child_alone("a_peer_that_asks_gets_the_reply_of_the_specification") {
+fn a_sidr_req_of_a_peer_is_answered_as_specified() {
+    if !child_alone("a_sidr_req_of_a_peer_is_answered_as_specified") {
         return;
     }
     let (peer, (listening, events, port)) = (Peer::new(), listen(0));
@@ -319,7 +319,7 @@ fn a_peer_that_asks_gets_the_reply_of_the_specification() {
     destroy(listening);
     peer.send(request(0x99));
     assert_eq!(peer.receive().message, Message::SidrRep(rep));
-    // Nobody listens any more.
+    // Without a listener.
     peer.send(request(0x9a));
     let Message::SidrRep(rep) = peer.receive().message else { panic!("no SIDR_REP") };
     assert_eq!((rep.request_id, rep.status, rep.qpn), (0x9a, SidrStatus::UNSUPPORTED, 0));
@@ -327,8 +327,8 @@ fn a_peer_that_asks_gets_the_reply_of_the_specification() {
 }
 
 #[test]
-fn a_peer_that_is_asked_gets_the_request_of_the_specification() {
-    if !child_alone("a_peer_that_is_asked_gets_the_request_of_the_specification") {
+fn a_sidr_req_to_a_peer_is_as_specified() {
+    if !child_alone("a_sidr_req_to_a_peer_is_as_specified") {
         return;
     }
     let peer = Peer::new();
@@ -337,7 +337,7 @@ fn a_peer_that_is_asked_gets_the_request_of_the_specification() {
         // As the kernel does.
         (0, (RDMA_CM_EVENT_ADDR_ERROR, -libc::EINVAL, 0, 0)),
     ] {
-        let (client, replies) = ask("127.0.0.9", 7471, b"request");
+        let (client, replies) = connect("127.0.0.9", 7471, b"request");
         let Mad { transaction, message: Message::SidrReq(req) } = peer.receive() else {
             panic!("no SIDR_REQ")
         };
@@ -400,7 +400,7 @@ fn a_request_reaches_the_process_that_listens() {
         words.next()?.parse().ok()
     });
     for _ in 0..8 {
-        let (client, replies) = ask("127.0.0.1", port.expect("the server listens"), b"");
+        let (client, replies) = connect("127.0.0.1", port.expect("the server listens"), b"");
         let reply = next(replies);
         assert_eq!((reply.kind, reply.qp_num), (RDMA_CM_EVENT_ESTABLISHED, NUMBER));
         assert_eq!(reply.data, padded(b"other process", 136));

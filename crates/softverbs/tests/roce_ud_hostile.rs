@@ -252,7 +252,7 @@ fn a_flood_of_requests_for_a_service_keeps_no_other_host_out() {
     // A request that the host sends in the name of another one is refused, and is not pending.
     Peer::send_as(OTHER, request(PEER, port, 1));
     // The answer to a request for no service follows those that came before.
-    let Mad { message: Message::SidrRep(rep), .. } = peer.ask(&request(PEER, port ^ 1, 5)) else {
+    let Mad { message: Message::SidrRep(rep), .. } = peer.transact(&request(PEER, port ^ 1, 5)) else {
         panic!("no SIDR_REP")
     };
     assert_eq!(rep.status, SidrStatus::UNSUPPORTED);

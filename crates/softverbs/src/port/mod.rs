@@ -14,7 +14,8 @@
 //!   sends it to the loopback port of that slot, and queries the positions again. [`owners`]: which slots are
 //!   trusted.
 //! - [`management`]: messages to queue pair 1, connection management; [`service`]: which process listens on a
-//!   service; [`inlet`]: requests that other processes pass on to a listener; [`datagram`]: their form.
+//!   service; [`listener_socket`]: requests that other processes pass on to a listener; [`datagram`]: their
+//!   form.
 //! - [`socket`]: the sockets; [`receive`], [`buffer`]: from the sockets to the endpoints of [`table`];
 //!   [`attention`]: which thread does that; [`send`], [`batch`]: the other direction; [`pool`]: buffers; [`drops`]: how many
 //!   packets were dropped, and why; [`traffic`]: the counters of the port.
@@ -38,7 +39,7 @@ mod drops;
 mod flush_icrc;
 mod forward;
 mod groups;
-mod inlet;
+mod listener_socket;
 mod management;
 mod numbers;
 mod order;
@@ -83,7 +84,7 @@ use transport::roce::link::Dropped;
 pub(crate) use batch::Fetch;
 pub(crate) use buffer::Bytes;
 pub(crate) use groups::{Membership, detach_from_groups};
-pub(crate) use inlet::Inlet;
+pub(crate) use listener_socket::ListenerSocket;
 pub(crate) use management::{Agent, Full};
 pub(crate) use numbers::{allocate_number, release_number};
 pub(crate) use owners::Claims;

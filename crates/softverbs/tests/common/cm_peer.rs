@@ -65,16 +65,16 @@ impl Peer {
     }
 
     /// Sends a message until it is answered. Ignores a REQ, which the other side may have repeated.
-    pub(crate) fn ask(&self, message: &Message) -> Mad {
-        self.ask_by(message, |message| self.send(message))
+    pub(crate) fn transact(&self, message: &Message) -> Mad {
+        self.transact_by(message, |message| self.send(message))
     }
 
-    /// As [`Peer::ask`], each time from another port.
-    pub(crate) fn ask_from_any_port(&self, message: &Message) -> Mad {
-        self.ask_by(message, Self::send_from_any_port)
+    /// As [`Peer::transact`], each time from another port.
+    pub(crate) fn transact_from_any_port(&self, message: &Message) -> Mad {
+        self.transact_by(message, Self::send_from_any_port)
     }
 
-    fn ask_by(&self, message: &Message, send: impl Fn(Message)) -> Mad {
+    fn transact_by(&self, message: &Message, send: impl Fn(Message)) -> Mad {
         self.0.set_read_timeout(Some(Duration::from_millis(250))).unwrap();
         for _ in 0..20 {
             send(message.clone());
@@ -162,7 +162,7 @@ fn gsi_headers(qkey: u32) -> (Bth, Extension) {
 }
 
 /// A REJ of the peer. One for a timeout is identified by the GUID.
-pub(crate) fn rejected(local_comm_id: u32, remote_comm_id: u32, reason: Reason) -> Message {
+pub(crate) fn rej(local_comm_id: u32, remote_comm_id: u32, reason: Reason) -> Message {
     let mut info = [0; Rej::INFO_LEN];
     info[..8].copy_from_slice(&CA_GUID.to_be_bytes());
     Message::Rej(Rej {
@@ -177,7 +177,7 @@ pub(crate) fn rejected(local_comm_id: u32, remote_comm_id: u32, reason: Reason) 
 }
 
 /// A REQ of the peer for a port of rdma_cm.
-pub(crate) fn request(port: u16, comm_id: u32) -> Req {
+pub(crate) fn req(port: u16, comm_id: u32) -> Req {
     let header =
         CmaHeader { source_port: 4711, addresses: Addresses::V4 { source: PEER, destination: HERE } };
     let mut private_data = [0; Req::PRIVATE_DATA_LEN];
@@ -220,7 +220,7 @@ pub(crate) fn request(port: u16, comm_id: u32) -> Req {
 }
 
 /// A REP of the peer.
-pub(crate) fn reply(local_comm_id: u32, remote_comm_id: u32) -> Rep {
+pub(crate) fn rep(local_comm_id: u32, remote_comm_id: u32) -> Rep {
     Rep {
         local_comm_id,
         remote_comm_id,
@@ -240,17 +240,17 @@ pub(crate) fn reply(local_comm_id: u32, remote_comm_id: u32) -> Rep {
 }
 
 /// An RTU of the peer.
-pub(crate) fn ready(local_comm_id: u32, remote_comm_id: u32) -> Message {
+pub(crate) fn rtu(local_comm_id: u32, remote_comm_id: u32) -> Message {
     Message::Rtu(Rtu { local_comm_id, remote_comm_id, private_data: [0; Rtu::PRIVATE_DATA_LEN] })
 }
 
 /// A DREQ of the peer.
-pub(crate) fn disconnecting(local_comm_id: u32, remote_comm_id: u32, remote_qpn: u32) -> Message {
+pub(crate) fn dreq(local_comm_id: u32, remote_comm_id: u32, remote_qpn: u32) -> Message {
     let private_data = [0; Dreq::PRIVATE_DATA_LEN];
     Message::Dreq(Dreq { local_comm_id, remote_comm_id, remote_qpn, private_data })
 }
 
 /// A DREP of the peer.
-pub(crate) fn disconnected(local_comm_id: u32, remote_comm_id: u32) -> Message {
+pub(crate) fn drep(local_comm_id: u32, remote_comm_id: u32) -> Message {
     Message::Drep(Drep { local_comm_id, remote_comm_id, private_data: [0; Drep::PRIVATE_DATA_LEN] })
 }

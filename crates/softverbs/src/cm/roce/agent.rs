@@ -14,7 +14,7 @@
 
 mod datagrams;
 mod exit;
-mod outbox;
+mod messages;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -39,7 +39,7 @@ use transport::roce::wire::cm::{Mad, Reason};
 use transport::units::Micros;
 
 pub(in crate::cm) use exit::at_exit;
-use outbox::Outbox;
+use messages::Messages;
 use request::Unfetched;
 use watch::Watch;
 
@@ -65,7 +65,7 @@ pub(super) struct State {
     pub manager: Manager,
     pub ids: HashMap<CommId, Weak<Id>>,
     pub listeners: HashMap<ListenerId, Weak<Id>>,
-    messages: Outbox,
+    messages: Messages,
     /// Each with the end of the messages that precede it.
     events: VecDeque<(u64, CommId, cm::Event)>,
     /// When the timer expires, and that timer.
@@ -117,7 +117,7 @@ impl Agent {
             manager: Manager::new(settings, random),
             ids: HashMap::new(),
             listeners: HashMap::new(),
-            messages: Outbox::default(),
+            messages: Messages::default(),
             events: VecDeque::new(),
             timer: None,
             watch: Watch::default(),

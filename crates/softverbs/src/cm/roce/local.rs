@@ -18,7 +18,7 @@ use crate::cm::ports::{Binding, Ports};
 use crate::cm::protocol::{Attempt, Refused};
 use crate::cm::{addr, path};
 use crate::limits::BACKLOG;
-use crate::port::{Claim, Inlet};
+use crate::port::{Claim, ListenerSocket};
 use crate::sys::{self, Errno};
 use crate::{config, lock};
 use transport::roce::cm::{Bound, CommId, Connect, ListenerId, Manager, Resolve, Route, Terms};
@@ -203,13 +203,13 @@ impl Protocol for Local {
         let service = ServiceId::new(self.space, address.port());
         let backlog = if backlog > 0 { backlog } else { BACKLOG }.unsigned_abs();
         let bound = bound_to(&address, only_ipv6);
-        let inlet = Inlet::open(&agent.port, &claim)?;
+        let socket = ListenerSocket::open(&agent.port, &claim)?;
         let number = agent.change(|state, _| {
             let number = state.manager.listen(service, bound, backlog);
             state.listeners.insert(number, Arc::downgrade(id));
             number
         });
-        Ok(Arc::new(Listener { agent, number, inlet }))
+        Ok(Arc::new(Listener { agent, number, socket }))
     }
 
     /// EINVAL: the private data is too long. ENETUNREACH and other errors of the route; errors of
@@ -331,12 +331,12 @@ impl Protocol for Local {
 struct Listener {
     agent: Arc<Agent>,
     number: ListenerId,
-    inlet: Arc<Inlet>,
+    socket: Arc<ListenerSocket>,
 }
 
 impl Listening for Listener {
     fn close(&self) {
-        self.inlet.close();
+        self.socket.close();
         self.agent.call(|state, now| {
             state.listeners.remove(&self.number);
             state.manager.stop_listening(self.number, now);

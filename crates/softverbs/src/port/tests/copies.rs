@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::deferred::arrived;
 use super::{in_namespace, wait_until};
-use crate::cm_peer::{rejected, request};
+use crate::cm_peer::{rej, req};
 use crate::limits::CM_COPIES;
 use crate::port::management::{self, Full, Message};
 use crate::port::{Port, slot};
@@ -63,7 +63,7 @@ fn a_flood_of_rejections_is_copied_to_all_processes_at_a_limited_rate() {
 
 pub(super) fn rejections() {
     let (port, _agent, others) = set_up();
-    let rejection = |id, reason| arrived(rejected(id, 0, reason));
+    let rejection = |id, reason| arrived(rej(id, 0, reason));
     // Of a peer that gives up its request.
     port.manage(&rejection(1, Reason::TIMEOUT));
     assert_eq!(copies(&others), PROCESSES);
@@ -83,8 +83,8 @@ fn a_flood_of_requests_is_copied_to_all_processes_at_a_limited_rate() {
 
 pub(super) fn floods() {
     let (port, _agent, others) = set_up();
-    let request = |id| CmMessage::Req(Req { local_qpn: 0x10_0000 + id, ..request(7471, id) });
-    let (mut sent, most) = flood(&port, &others, (1..=64).map(|id| arrived(request(id))));
+    let message = |id| CmMessage::Req(Req { local_qpn: 0x10_0000 + id, ..req(7471, id) });
+    let (mut sent, most) = flood(&port, &others, (1..=64).map(|id| arrived(message(id))));
     assert!(sent <= most, "{sent} copies, at most {most} permitted");
     let begin = Instant::now();
     wait_until(|| port.deferred_and_sent().0 == 0);

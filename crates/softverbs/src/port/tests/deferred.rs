@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{in_namespace, wait_until};
-use crate::cm_peer::{HERE, PEER, cm_packet, flow, request};
+use crate::cm_peer::{HERE, PEER, cm_packet, flow, req};
 use crate::port::Port;
 use crate::port::datagram::{Datagram, Via};
 use crate::port::forward::Requester;
@@ -55,7 +55,7 @@ fn received(times: u32, held_at: u32) -> u32 {
     let weak: Weak<dyn management::Agent> = Arc::downgrade(&(agent.clone() as Arc<dyn management::Agent>));
     port.set_agent(weak);
     // A service without a listener.
-    let message = arrived(CmMessage::Req(request(7471, 0x99)));
+    let message = arrived(CmMessage::Req(req(7471, 0x99)));
     for _ in 0..times {
         port.manage(&message);
         assert_eq!(port.deferred_and_sent().0, 1);

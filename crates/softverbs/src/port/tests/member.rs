@@ -134,14 +134,14 @@ impl Member {
     }
 
     /// A command that is answered by a number.
-    pub(super) fn ask(&mut self, command: &str) -> u32 {
+    pub(super) fn query(&mut self, command: &str) -> u32 {
         writeln!(self.commands, "{command}").unwrap();
         self.answer()[0]
     }
 
     /// Its position in the filter.
     pub(super) fn position(&mut self) -> u32 {
-        self.ask("position")
+        self.query("position")
     }
 
     /// Has a process that is late bind the port.

@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::{WORLD, sender_to};
-use crate::cm_peer::{HERE, cm_packet, disconnecting, flow};
+use crate::cm_peer::{HERE, cm_packet, dreq, flow};
 use crate::port::drops::Reason;
 use crate::port::order::Query;
 use crate::port::socket::Family;
 use crate::port::{
-    Agent, Claim, Delivered, Endpoint, Full, Inlet, Port, allocate_number, forward, release_number, service,
-    slot,
+    Agent, Claim, Delivered, Endpoint, Full, ListenerSocket, Port, allocate_number, forward, release_number,
+    service, slot,
 };
 use crate::progress::By;
 use crate::sys::{Errno, IpFields};
@@ -86,7 +86,7 @@ impl Agent for Messages {
 
 /// A DREQ for the process of a queue pair, between loopback addresses.
 fn disconnection(num: u32) -> Vec<u8> {
-    let message = disconnecting(1, num << 8, num);
+    let message = dreq(1, num << 8, num);
     cm_packet(&flow(HERE, HERE, UDP_PORT), &Mad { transaction: 1, message })
 }
 
@@ -206,7 +206,7 @@ fn member() {
             // Listens on a port of rdma_cm; EADDRINUSE and so on.
             "listen" => match Claim::new(PortSpace::Tcp, numbers[0] as u16, Bound::Any) {
                 Ok(claim) => {
-                    held.push((Inlet::open(&port, &claim).unwrap(), claim));
+                    held.push((ListenerSocket::open(&port, &claim).unwrap(), claim));
                     println!("@0");
                 }
                 Err(e) => println!("@{e}"),

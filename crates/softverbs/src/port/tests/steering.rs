@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::in_namespace;
 use super::member::{Member, exchange, start};
-use crate::cm_peer::{Peer, request};
+use crate::cm_peer::{Peer, req};
 use crate::port::socket::Family;
 use transport::roce::wire::cm::Message;
 
@@ -100,9 +100,9 @@ pub(super) fn requests() {
     // All requests go to its position, and all other packets to the right ones.
     members[0].command(&format!("default {position}"));
     let begin = Instant::now();
-    while members.iter_mut().map(|member| member.ask("messages")).sum::<u32>() == 0 {
+    while members.iter_mut().map(|member| member.query("messages")).sum::<u32>() == 0 {
         assert!(begin.elapsed() < Duration::from_secs(10), "no request has arrived");
-        Peer::send_from_any_port(Message::Req(request(7471, 1)));
+        Peer::send_from_any_port(Message::Req(req(7471, 1)));
         std::thread::sleep(Duration::from_millis(20));
     }
 }

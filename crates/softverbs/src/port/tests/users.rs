@@ -124,22 +124,22 @@ pub(super) fn listening() {
         let is_trusted = u32::from(user.is_none());
         // Its socket claims a port, for which it gets no requests.
         stranger.command("service 7471");
-        assert_eq!(members[0].ask("listen 7471"), libc::EADDRINUSE as u32);
-        assert_eq!(members[0].ask("find 7471"), is_trusted);
+        assert_eq!(members[0].query("listen 7471"), libc::EADDRINUSE as u32);
+        assert_eq!(members[0].query("find 7471"), is_trusted);
         // What it passes on to a listener is dropped.
-        assert_eq!(members[0].ask("listen 7472"), 0);
-        assert_eq!(members[1].ask("find 7472"), 1);
+        assert_eq!(members[0].query("listen 7472"), 0);
+        assert_eq!(members[1].query("find 7472"), 1);
         let (num, before) = (members[0].num, members[0].report());
         stranger.command(&format!("forge-message {num} 7472"));
         let begin = Instant::now();
-        while members[0].ask("messages") + members[0].report().distrusted == before.distrusted {
+        while members[0].query("messages") + members[0].report().distrusted == before.distrusted {
             assert!(begin.elapsed() < Duration::from_secs(10), "it has not arrived");
         }
-        assert_eq!(members[0].ask("messages"), is_trusted);
+        assert_eq!(members[0].query("messages"), is_trusted);
         // It gets no positions: only a socket of the group may query them.
         stranger.command("query");
         exchange(&mut members, 1);
-        assert_eq!(stranger.ask("answers"), 0);
+        assert_eq!(stranger.query("answers"), 0);
         exchange(&mut members, 1);
     }
 }
@@ -151,11 +151,11 @@ fn a_process_that_executes_another_program_leaves_the_port() {
 
 pub(super) fn executes() {
     let mut members = start(Family::V4, 3);
-    members[0].ask("listen 7471");
+    members[0].query("listen 7471");
     exchange(&mut members, 1);
     members[0].command("exec");
     let begin = Instant::now();
-    while members[1].ask("find 7471") == 1 {
+    while members[1].query("find 7471") == 1 {
         assert!(begin.elapsed() < Duration::from_secs(10), "the new program has its sockets");
     }
     let executed = members.remove(0);

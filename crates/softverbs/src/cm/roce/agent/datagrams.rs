@@ -33,7 +33,7 @@ impl Agent {
     }
 }
 
-/// Reports the answer to the identifier that has asked, as the kernel's rdma_cm does.
+/// Reports the answer to the identifier that has requested it, as the kernel's rdma_cm does.
 pub(super) fn report(id: &Id, reply: &SidrReply) {
     let status = reply.status;
     let mut event = match status {

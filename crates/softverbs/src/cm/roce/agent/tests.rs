@@ -3,10 +3,11 @@
 #![forbid(unsafe_code)]
 
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::*;
-use crate::cm_peer::request;
+use crate::cm_peer::req;
 use crate::namespace;
 use crate::port::Agent as _;
 use transport::roce::wire::cm::{Dreq, Message, PortSpace, ServiceId};
@@ -123,7 +124,7 @@ fn call_during_a_flood_of_requests() {
     let agent = Agent::get().unwrap();
     let bound = cm::Bound::Any;
     agent.change(|state, _| state.manager.listen(ServiceId::new(PortSpace::Tcp, 7471), bound, 4096));
-    assert_calls_return(&agent, |n| Mad { transaction: 1, message: Message::Req(request(7471, n)) });
+    assert_calls_return(&agent, |n| Mad { transaction: 1, message: Message::Req(req(7471, n)) });
 }
 
 /// Calls return while two threads receive messages of a peer as fast as they can. `message`: by number.

@@ -10,13 +10,13 @@ use transport::roce::wire::cm::Mad;
 /// A queue whose positions are counted since the first message, so that a thread can tell the messages before
 /// a moment from later ones.
 #[derive(Default)]
-pub(super) struct Outbox {
+pub(super) struct Messages {
     messages: VecDeque<(Route, Mad)>,
     /// How many messages were taken out.
     begin: u64,
 }
 
-impl Outbox {
+impl Messages {
     pub(super) fn push(&mut self, route: Route, mad: Mad) {
         self.messages.push_back((route, mad));
     }

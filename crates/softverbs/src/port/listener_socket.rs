@@ -20,22 +20,22 @@ use crate::sys::{self, Errno};
 const MESSAGES: usize = 32;
 
 /// Receives requests that other processes pass on to a claim.
-pub(crate) struct Inlet {
+pub(crate) struct ListenerSocket {
     port: Weak<Port>,
     token: u64,
     socket: Arc<Socket>,
 }
 
-impl Inlet {
-    /// Receives from now on, until [`Inlet::close`]. ENOMEM and other errors of the engine.
+impl ListenerSocket {
+    /// Receives from now on, until [`ListenerSocket::close`]. ENOMEM and other errors of the engine.
     pub(crate) fn open(port: &Arc<Port>, claim: &Claim) -> Result<Arc<Self>, Errno> {
         let token = port.engine.token();
-        let inlet = Arc::new(Self { port: Arc::downgrade(port), token, socket: claim.socket.clone() });
+        let listener = Arc::new(Self { port: Arc::downgrade(port), token, socket: claim.socket.clone() });
         // Counted from now on, as it is until it is dropped.
         port.listeners.fetch_add(1, Ordering::Relaxed);
-        port.engine.add(token, inlet.socket.as_raw_fd(), libc::EPOLLIN as u32, inlet.clone())?;
+        port.engine.add(token, listener.socket.as_raw_fd(), libc::EPOLLIN as u32, listener.clone())?;
         port.check();
-        Ok(inlet)
+        Ok(listener)
     }
 
     /// Stops receiving.
@@ -46,7 +46,7 @@ impl Inlet {
     }
 }
 
-impl Drop for Inlet {
+impl Drop for ListenerSocket {
     fn drop(&mut self) {
         if let Some(port) = self.port.upgrade() {
             port.listeners.fetch_sub(1, Ordering::Relaxed);
@@ -54,7 +54,7 @@ impl Drop for Inlet {
     }
 }
 
-impl Source for Inlet {
+impl Source for ListenerSocket {
     fn ready(self: Arc<Self>, _events: u32) {
         let Some(port) = self.port.upgrade() else { return };
         let mut buffer = [0; 512];
