@@ -264,7 +264,7 @@ fn a_peer_that_accepts_gets_the_messages_of_the_specification() {
     // SAFETY: the identifier lives.
     assert_eq!(header.source_port, u16::from_be(unsafe { cm::rdma_get_src_port(client.id) }));
     assert_eq!(data, padded(b"request", 56));
-    peer.send(Message::Rep(rep(0x55, req.local_comm_id)));
+    peer.answer(transaction, Message::Rep(rep(0x55, req.local_comm_id)));
     let answer = peer.receive();
     let Message::Rtu(rtu) = answer.message else { panic!("no RTU") };
     assert_eq!((answer.transaction, rtu.remote_comm_id), (transaction, 0x55));
@@ -288,8 +288,9 @@ fn the_rtu_is_sent_before_the_program_learns_of_the_connection() {
     let peer = Peer::new();
     for round in 1..=200 {
         let client = connect(c"127.0.0.9", 7471, 4, b"");
-        let Message::Req(req) = peer.receive().message else { panic!("no REQ") };
-        peer.send(Message::Rep(Rep { local_qpn: 0x10_0000 + round, ..rep(round, req.local_comm_id) }));
+        let Mad { transaction, message: Message::Req(req) } = peer.receive() else { panic!("no REQ") };
+        let rep = Rep { local_qpn: 0x10_0000 + round, ..rep(round, req.local_comm_id) };
+        peer.answer(transaction, Message::Rep(rep));
         assert_eq!(next_event(client.events).0, RDMA_CM_EVENT_ESTABLISHED);
         assert!(peer.has_packet(), "no RTU in round {round}");
         assert!(matches!(peer.receive().message, Message::Rtu(_)));

@@ -11,13 +11,14 @@ use common::{End, accept, connect, listener, next_event, take_request};
 use rdma_sys::rdma_cm_event_type::*;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use transport::roce::wire::cm::{Message, Reason, Rep, Req};
+use transport::roce::wire::cm::{Mad, Message, Reason, Rep, Req};
 
-/// The next REQ of the process. It has sent nothing but REQs and RTUs before.
-fn next_req(peer: &Peer) -> Req {
+/// The next REQ of the process, and its transaction id. It has sent nothing but REQs and RTUs before.
+fn next_req(peer: &Peer) -> (u64, Req) {
     loop {
-        match peer.receive().message {
-            Message::Req(req) => return req,
+        let Mad { transaction, message } = peer.receive();
+        match message {
+            Message::Req(req) => return (transaction, req),
             Message::Rtu(_) => {}
             other => panic!("{other:?} instead of a REQ"),
         }
@@ -26,9 +27,10 @@ fn next_req(peer: &Peer) -> Req {
 
 /// Accepts a connection of the process, with this communication id of the peer.
 fn accept_next(peer: &Peer, comm_id: u32) -> u32 {
-    let req = next_req(peer);
+    let (transaction, req) = next_req(peer);
     // Another queue pair for each, since a second connection of one would be stale.
-    peer.send(Message::Rep(Rep { local_qpn: 0x10_0000 + comm_id, ..rep(comm_id, req.local_comm_id) }));
+    let rep = Rep { local_qpn: 0x10_0000 + comm_id, ..rep(comm_id, req.local_comm_id) };
+    peer.answer(transaction, Message::Rep(rep));
     req.local_comm_id
 }
 
@@ -59,7 +61,7 @@ fn a_process_that_exits_ends_its_connections_and_attempts() {
     let peer = Peer::new();
     let mut process = Partner::start(NAME, "client");
     let mut connected: BTreeSet<_> = (1..=2).map(|id| (accept_next(&peer, id), id)).collect();
-    let attempt = next_req(&peer).local_comm_id;
+    let attempt = next_req(&peer).1.local_comm_id;
     let port = process.number() as u16;
     let server = loop {
         peer.send(Message::Req(Req { local_qpn: 0x10_0003, ..req(port, 3) }));

@@ -121,6 +121,7 @@ impl Exchange {
     pub(super) fn connect(
         id: CommId,
         settings: &Settings,
+        transaction: u64,
         route: Route,
         call: &Connect<'_>,
         now: Micros,
@@ -139,7 +140,7 @@ impl Exchange {
             state: State::ReqSent,
             ca_guid: settings.ca_guid,
             qpn: call.qpn,
-            transaction: u64::from(id.0),
+            transaction,
             terms: Terms::of_connect(route, call),
             is_active: true,
             is_destroyed: false,

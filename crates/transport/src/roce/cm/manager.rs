@@ -2,7 +2,8 @@
 //! All exchanges of a process, by communication id.
 //!
 //! A message belongs to an exchange if its addresses and both communication ids are those of the exchange; a
-//! REQ, which has only the id of its sender, by that id, the GUID of the sender and the addresses. Any other
+//! REQ, which has only the id of its sender, by that id, the GUID of the sender and the addresses. Before the
+//! id of the peer is known, its answer to the REQ must have the transaction id of the REQ instead. Any other
 //! message is ignored, or answered by one of its size: a REP by a REJ, a DREQ by a DREP. So a message that
 //! repeats too late ends, and one with guessed ids has no effect.
 //!
@@ -135,7 +136,9 @@ impl Manager {
     /// communication id.
     pub fn connect(&mut self, route: Route, call: &Connect<'_>, now: Micros) -> Result<CommId, Errno> {
         let id = self.allocate().ok_or(libc::EAGAIN)?;
-        let exchange = Exchange::connect(id, &self.settings, route, call, now, &mut self.outputs)?;
+        let transaction = self.transaction(id);
+        let out = &mut self.outputs;
+        let exchange = Exchange::connect(id, &self.settings, transaction, route, call, now, out)?;
         self.insert(exchange);
         Ok(id)
     }
@@ -245,6 +248,9 @@ impl Manager {
 
     /// A datagram to queue pair 1 has arrived.
     pub fn receive(&mut self, mad: &Mad, route: Route, now: Micros) -> Received {
+        if self.is_forged(mad) {
+            return Received::Taken;
+        }
         match &mad.message {
             Message::Req(req) => return self.received_req(req, mad.transaction, route, now),
             Message::Rep(rep) => self.received_rep(rep, mad.transaction, route, now),
@@ -274,6 +280,18 @@ impl Manager {
             Message::SidrRep(rep) => self.received_sidr_rep(rep, mad.transaction, route),
         }
         Received::Taken
+    }
+
+    /// Whether it has the communication id, but not the transaction id of a REQ that is not answered yet.
+    fn is_forged(&self, mad: &Mad) -> bool {
+        let id = match &mad.message {
+            Message::Rep(rep) => rep.remote_comm_id,
+            Message::Rej(rej) => rej.remote_comm_id,
+            Message::Mra(mra) => mra.remote_comm_id,
+            _ => return false,
+        };
+        let exchange = self.exchanges.get(&CommId(id));
+        exchange.is_some_and(|exchange| !exchange.is_answered_by(mad.transaction))
     }
 
     fn send(&mut self, route: Route, transaction: u64, message: Message) {
@@ -407,6 +425,11 @@ impl Manager {
             let exists = self.exchanges.contains_key(&id) || self.resolutions.contains_key(&id);
             (id.0 != 0 && !exists && !self.held.contains(&id)).then_some(id)
         })
+    }
+
+    /// The transaction id of a request: half of it is random.
+    fn transaction(&mut self, id: CommId) -> u64 {
+        u64::from((self.random)()) << 32 | u64::from(id.0)
     }
 
     fn insert(&mut self, exchange: Exchange) {

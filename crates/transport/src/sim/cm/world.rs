@@ -322,7 +322,8 @@ impl Sim {
         20
     }
 
-    /// A message that looks like an answer to `mad`: with a guessed id, or from another address.
+    /// A message that looks like an answer to `mad`: with a guessed id or transaction id, or from another
+    /// address.
     fn forge(&mut self, route: Route, mad: &Mad) {
         if !self.draw.chance(self.plan.forge) {
             return;
@@ -334,9 +335,10 @@ impl Sim {
         let Some((id, remote)) = ids(&mad.message) else { return };
         let is_guess = self.draw.chance(128);
         let route = if is_guess { route } else { Route { remote: FORGER, ..route } };
-        // The last bit is wrong in one of the two.
-        let (id, remote) = match (is_guess, self.draw.chance(128) && remote != 0) {
+        // The last bit is wrong in one of the two, or, as an answer to a REQ, the transaction id.
+        let (id, remote) = match (is_guess, self.draw.chance(128)) {
             (false, _) => (id, remote),
+            (true, true) if remote == 0 => (id, remote),
             (true, true) => (id, remote ^ 1),
             (true, false) => (id ^ 1, remote),
         };

@@ -29,6 +29,11 @@ impl Exchange {
         }
     }
 
+    /// Whether an answer with this transaction id may be that of the peer: it repeats the one of the REQ.
+    pub(in super::super) fn is_answered_by(&self, transaction: u64) -> bool {
+        self.state != State::ReqSent || self.transaction == transaction
+    }
+
     /// Whether a REP would be the first one of this exchange.
     pub(in super::super) fn awaits_reply(&self) -> bool {
         self.state == State::ReqSent

@@ -25,7 +25,7 @@ impl Manager {
     /// or the addresses are of two families. EAGAIN: there is no request id.
     pub fn resolve(&mut self, route: Route, call: &Resolve<'_>, now: Micros) -> Result<CommId, Errno> {
         let id = self.allocate().ok_or(libc::EAGAIN)?;
-        let transaction = u64::from((self.random)()) << 32 | u64::from(id.0);
+        let transaction = self.transaction(id);
         let timing = self.settings.timing;
         let resolution = Resolution::request(id, timing, transaction, route, call, now, &mut self.outputs)?;
         self.insert_resolution(resolution);

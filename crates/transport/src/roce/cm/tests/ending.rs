@@ -114,7 +114,8 @@ fn a_communication_id_is_not_reused_while_an_identifier_has_it() {
         let mut numbers = numbers.iter().copied();
         move || numbers.next().unwrap()
     };
-    pair.managers[0] = Manager::new(settings(0), numbers(&[1, 1, 2, 1]));
+    // Each attempt draws communication ids until one is free, and then a transaction id.
+    pair.managers[0] = Manager::new(settings(0), numbers(&[1, 9, 1, 2, 9, 1, 9]));
     let (first, _) = pair.established([QPN, 2]);
     pair.managers[0].disconnect(first, &[], pair.now).unwrap();
     ends(&mut pair);

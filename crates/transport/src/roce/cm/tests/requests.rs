@@ -208,6 +208,37 @@ fn a_request_that_the_peer_gives_up_cannot_be_accepted() {
     assert_eq!(pair.managers[1].accept(passive, &accept(2), pair.now), Err(libc::EINVAL));
 }
 
+/// The communication id of the REQ has 24 random bits; whoever guesses it does not know the transaction id.
+#[test]
+fn an_answer_to_a_request_without_its_transaction_id_is_ignored() {
+    let mut pair = Pair::new();
+    let (active, passive, req) = pair.requested(QPN);
+    pair.deliver(1, &req);
+    let mra = pair.only(1);
+    pair.managers[1].accept(passive, &accept(2), pair.now).unwrap();
+    let rep = pair.only(1);
+    let mut rej = refusal(&req, Reason::CONSUMER).unwrap();
+    rej.transaction ^= 1 << 40;
+    let forged = |mad: &Mad| Mad { transaction: mad.transaction ^ 1 << 40, ..mad.clone() };
+    let due = pair.managers[0].deadline();
+    for mad in [forged(&mra), forged(&rep), rej] {
+        pair.deliver(0, &mad);
+        assert_eq!((pair.outputs(0), pair.managers[0].deadline()), ((vec![], vec![]), due), "{mad:?}");
+    }
+    pair.deliver(0, &rep);
+    assert!(matches!(pair.event(0), (id, Event::Response(_)) if id == active));
+}
+
+/// Every implementation of connection management repeats the transaction id of a REQ, as the specification
+/// has it.
+#[test]
+fn the_kernel_repeats_the_transaction_id_of_a_request() {
+    let requests: Vec<_> = messages("REQ").into_iter().map(|(transaction, _)| transaction).collect();
+    let answers: Vec<_> = ["REP", "REJ", "MRA"].into_iter().flat_map(messages).collect();
+    assert!(answers.len() > 5);
+    assert!(answers.iter().all(|(transaction, _)| requests.contains(transaction)));
+}
+
 /// Among the processes of a host, the two messages may take different ways. The request is then pending as if
 /// the REJ had been lost: until the program accepts it, at the latest.
 #[test]
