@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::cm_peer::{Peer, drep, dreq, rej, rep, req, rtu};
+use common::cm_peer::{Peer, drep, dreq, rej, rep, req, req_from, rtu};
 use common::ids::{bind, destroy, new_id, src_port};
 use common::restart::child_alone;
 use common::{End, accept, connect, has_event, listener, next_event, take_request};
@@ -12,11 +12,11 @@ use rdma_sys::rdma_cm_event_type::*;
 use softverbs::rdma as cm;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use transport::roce::wire::DEFAULT_PKEY;
 use transport::roce::wire::cm::{
     Answered, GSI_QKEY, Mad, Message, Mra, PortSpace, Reason, Rep, Req, ServiceId, SidrRep, SidrReq,
     SidrStatus,
 };
+use transport::roce::wire::{DEFAULT_PKEY, Psn};
 
 /// An address that is neither that of the peer nor that of the process.
 const OTHER: [u8; 4] = [127, 0, 0, 8];
@@ -164,6 +164,91 @@ fn messages_of_another_address_change_no_connection() {
     while !is_drep_for(&peer.transact(&dreq(0x99, id, num)), 0x99) {}
     assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_DISCONNECTED);
     server.destroy();
+    destroy(listening);
+}
+
+#[test]
+fn only_the_queue_pair_of_a_connection_makes_it_stale() {
+    if !child_alone("only_the_queue_pair_of_a_connection_makes_it_stale") {
+        return;
+    }
+    let (listening, events, port) = listener();
+    let peer = Peer::new();
+    peer.send(Message::Req(req(port, 0x99)));
+    let server = accept(take_request(events).0, 4, b"");
+    let Mad { message: Message::Rep(rep), .. } = peer.receive() else { panic!("no REP") };
+    peer.send(rtu(0x99, rep.local_comm_id));
+    assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_ESTABLISHED);
+    // Queue pairs of other hosts, another adapter of the peer, and another one of its queue pairs.
+    Peer::send_as(OTHER, Message::Req(req_from(OTHER, port, 0x51)));
+    peer.send(Message::Req(Req { local_ca_guid: 0x4321, ..req(port, 0x52) }));
+    peer.send(Message::Req(Req { local_qpn: 0x12_3457, ..req(port, 0x53) }));
+    for _ in 0..3 {
+        // SAFETY: each identifier is destroyed once.
+        assert_eq!(unsafe { cm::rdma_destroy_id(take_request(events).0) }, 0);
+    }
+    assert!(!has_event_now(&server));
+    // The peer has another connection with it, as the specification has it.
+    peer.send(Message::Req(req(port, 0x54)));
+    let id = loop {
+        if let Message::Dreq(dreq) = peer.receive().message {
+            break dreq.local_comm_id;
+        }
+    };
+    assert_eq!(id, rep.local_comm_id);
+    peer.send(drep(0x99, id));
+    assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_DISCONNECTED);
+    server.destroy();
+    destroy(listening);
+}
+
+#[test]
+fn extreme_values_of_a_peer_fail_its_connection_at_most() {
+    if !child_alone("extreme_values_of_a_peer_fail_its_connection_at_most") {
+        return;
+    }
+    let (listening, events, port) = listener();
+    let peer = Peer::new();
+    let mut req = Req {
+        local_qpn: 0xff_fffe,
+        responder_resources: 255,
+        initiator_depth: 255,
+        remote_response_timeout: 31,
+        local_response_timeout: 31,
+        starting_psn: Psn::new(0xff_ffff),
+        pkey: 0x1234,
+        path_mtu: 5,
+        ..req(port, 0x99)
+    };
+    (req.primary.hop_limit, req.primary.ack_timeout, req.primary.flow_label) = (0, 31, 0xf_ffff);
+    (req.primary.traffic_class, req.primary.sl, req.primary.rate) = (255, 15, 63);
+    peer.send(Message::Req(req));
+    let server = accept(take_request(events).0, 4, b"");
+    let Mad { message: Message::Rep(own), .. } = peer.receive() else { panic!("no REP") };
+    assert!(own.responder_resources <= 128 && own.initiator_depth <= 128);
+    peer.send(rtu(0x99, own.local_comm_id));
+    assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_ESTABLISHED);
+    server.destroy();
+
+    let client = connect(c"127.0.0.9", 7471, 4, b"");
+    let (transaction, id) = loop {
+        if let Mad { transaction, message: Message::Req(req) } = peer.receive() {
+            break (transaction, req.local_comm_id);
+        }
+    };
+    let rep = Rep {
+        // That of the connection before would be stale.
+        local_qpn: 0xff_fffd,
+        responder_resources: 255,
+        initiator_depth: 255,
+        target_ack_delay: 31,
+        starting_psn: Psn::new(0xff_ffff),
+        ..rep(0x55, id)
+    };
+    peer.answer(transaction, Message::Rep(rep));
+    // More reads than an adapter accepts at a time.
+    assert_eq!(next_event(client.events).0, RDMA_CM_EVENT_CONNECT_ERROR);
+    client.destroy();
     destroy(listening);
 }
 

@@ -178,8 +178,12 @@ pub(crate) fn rej(local_comm_id: u32, remote_comm_id: u32, reason: Reason) -> Me
 
 /// A REQ of the peer for a port of rdma_cm.
 pub(crate) fn req(port: u16, comm_id: u32) -> Req {
-    let header =
-        CmaHeader { source_port: 4711, addresses: Addresses::V4 { source: PEER, destination: HERE } };
+    req_from(PEER, port, comm_id)
+}
+
+/// As [`req`], of the same queue pair at another address.
+pub(crate) fn req_from(source: [u8; 4], port: u16, comm_id: u32) -> Req {
+    let header = CmaHeader { source_port: 4711, addresses: Addresses::V4 { source, destination: HERE } };
     let mut private_data = [0; Req::PRIVATE_DATA_LEN];
     private_data[..36].copy_from_slice(&header.encode());
     private_data[36..40].copy_from_slice(b"peer");
@@ -187,7 +191,7 @@ pub(crate) fn req(port: u16, comm_id: u32) -> Req {
     let primary = Path {
         local_lid: Path::PERMISSIVE_LID,
         remote_lid: Path::PERMISSIVE_LID,
-        local_gid: gid(PEER),
+        local_gid: gid(source),
         remote_gid: gid(HERE),
         hop_limit: 64,
         ack_timeout: 17,
