@@ -9,6 +9,7 @@ mod common;
 use common::cm_peer::{HERE, PEER, Peer, drep, dreq, rep, req, rtu};
 use common::ids::{address, bind, destroy, new_id, src_port};
 use common::restart::{child, child_alone};
+use common::verbs_h::fails;
 use common::{End, accept, connect, listener, next_event, param, take_request};
 use rdma_sys::rdma_cm_event_type::*;
 use rdma_sys::*;
@@ -150,22 +151,25 @@ fn a_request_is_rejected_by_the_program_or_for_want_of_a_listener() {
     client.destroy();
 }
 
+/// As on an adapter, the call fails before anything else happens: no fault is injected, nor counted.
 #[test]
 fn private_data_that_a_message_cannot_carry_is_refused() {
-    if !child("private_data_that_a_message_cannot_carry_is_refused", &[]) {
+    let faults = ("SOFTVERBS_FAULTS", "connect:reject@n=1");
+    if !child("private_data_that_a_message_cannot_carry_is_refused", &[faults]) {
         return;
     }
     let id = new_id();
     let mut to = address("127.0.0.1", 7471);
-    let mut long = param(&[7; 57]);
+    let long = [7; 57];
+    let of = |len| rdma_conn_param { qp_num: 0x12_3456, ..param(&long[..len]) };
     // SAFETY: the identifier lives, and the arguments outlive the calls.
     unsafe {
         assert_eq!(cm::rdma_resolve_addr(id, null_mut(), (&raw mut to).cast(), 100), 0);
         assert_eq!(cm::rdma_resolve_route(id, 100), 0);
         assert_eq!(((*id).route.num_paths, (*(*id).route.path_rec).pkey), (1, 0xffff));
-        assert_eq!(cm::rdma_connect(id, &mut long), -1);
+        fails(cm::rdma_connect(id, &mut of(57)), libc::EINVAL);
+        fails(cm::rdma_connect(id, &mut of(56)), libc::ECONNREFUSED);
     }
-    assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EINVAL));
     destroy(id);
 }
 
