@@ -122,15 +122,15 @@ const LOCAL: Knob = Knob {
 /// The value of [`LOCAL`] that can be set only by name.
 const RING: u64 = 2;
 
-/// The names are those of [`Transport`], in its order.
+/// The value `auto` is the last one, and no [`Transport`].
 const TRANSPORT: Knob = Knob {
     name: "SOFTVERBS_TRANSPORT",
     default: 0,
     min: 0,
-    max: 1,
-    words: &["iwarp", "roce"],
+    max: 2,
+    words: &["iwarp", "roce", "auto"],
     text: "",
-    help: "iwarp: soft0 is an iWARP device, over TCP; roce: a RoCE v2 device, over UDP port 4791, whose queue pairs rdma_cm or the programs themselves connect. Both ends of a connection must have the same",
+    help: "iwarp: soft0 is an iWARP device, over TCP; roce: a RoCE v2 device, over UDP port 4791, whose queue pairs rdma_cm or the programs themselves connect; auto, which rpma run sets: roce, or iwarp with a warning if the user cannot have that port, because another user or the kernel has it. Both ends of a connection must have the same",
 };
 
 /// The words behind the first one are those of `enum ibv_mtu`, in its order.
@@ -217,7 +217,8 @@ pub(crate) enum Strict {
 /// The values of the settings.
 #[derive(Debug)]
 pub(crate) struct Config {
-    pub transport: Transport,
+    /// `None`: auto; see [`crate::choice`].
+    pub transport: Option<Transport>,
     /// The active MTU that the port reports instead of that of the interfaces.
     pub path_mtu: Option<PathMtu>,
     /// Whether connections between processes of one host use shared memory.
@@ -268,10 +269,11 @@ pub fn variable(name: &str) -> Option<OsString> {
     if sys::is_privileged() { None } else { std::env::var_os(name) }
 }
 
-fn transport(value: u64) -> Transport {
+fn transport(value: u64) -> Option<Transport> {
     match value {
-        0 => Transport::Iwarp,
-        _ => Transport::Roce,
+        0 => Some(Transport::Iwarp),
+        1 => Some(Transport::Roce),
+        _ => None,
     }
 }
 
@@ -378,11 +380,11 @@ mod tests {
     fn a_transport_is_a_word_and_anything_else_is_iwarp() {
         let of = |text| transport(parse(&TRANSPORT, text));
         assert_eq!(
-            (of("roce"), of(" roce "), of("iwarp")),
-            (Transport::Roce, Transport::Roce, Transport::Iwarp)
+            (of("roce"), of(" roce "), of("iwarp"), of("auto")),
+            (Some(Transport::Roce), Some(Transport::Roce), Some(Transport::Iwarp), None)
         );
-        for other in ["", "1", "RoCE", "rocev2", "tcp"] {
-            assert_eq!(of(other), Transport::Iwarp, "{other}");
+        for other in ["", "1", "RoCE", "rocev2", "tcp", "Auto"] {
+            assert_eq!(of(other), Some(Transport::Iwarp), "{other}");
         }
     }
     #[test]

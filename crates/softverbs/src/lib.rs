@@ -41,6 +41,7 @@ extern crate lock_order as std;
 
 mod cancel;
 mod channel;
+mod choice;
 mod clock;
 mod cm;
 #[cfg(test)]

@@ -19,14 +19,14 @@ use super::protocol::{Attempt, Params, Request};
 use super::{injected, iwarp, roce};
 use crate::qp::{ConnObserver, Qp};
 use crate::sys::Errno;
-use crate::{config, instrument};
+use crate::{choice, config, instrument};
 use transport::cm::{Disconnect, EventKind, Phase};
 use transport::roce::cm::Terms;
 use transport::roce::wire::cm::PortSpace;
 
 /// A new identifier. On an iWARP device all ports are those of TCP.
 pub(crate) fn create(channel: Option<Channel>, space: PortSpace) -> Arc<Id> {
-    let protocol: Box<dyn Protocol> = match config::get().transport {
+    let protocol: Box<dyn Protocol> = match choice::transport() {
         config::Transport::Iwarp => Box::<iwarp::Local>::default(),
         config::Transport::Roce => Box::new(roce::Local::new(space)),
     };

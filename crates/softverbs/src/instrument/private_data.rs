@@ -2,10 +2,10 @@
 //! The length of private data, in strict mode: InfiniBand and RoCE carry less than iWARP.
 
 use super::strict::{self, Rule, Strict};
-use crate::config;
 use crate::limits::{ADAPTER_ACCEPT_DATA, ADAPTER_REJECT_DATA, ADAPTER_REQUEST_DATA};
 use crate::logged::Logged;
 use crate::sys::Errno;
+use crate::{choice, config};
 use transport::roce::cm::{SIDR_REPLY_DATA_LEN, SIDR_REQUEST_DATA_LEN};
 
 /// The message that carries private data.
@@ -24,7 +24,7 @@ impl Carrier {
     /// what an adapter could not carry; a warning comes once for each kind of message.
     pub(crate) fn check(self, len: usize) -> Result<(), Errno> {
         let (rule, most, call) = self.limit();
-        if len > most && config::get().transport == config::Transport::Roce {
+        if len > most && choice::transport() == config::Transport::Roce {
             log::warn!("{call}: {len} bytes of private data; RoCE carries at most {most} in this message");
             return Err(libc::EINVAL);
         }

@@ -76,10 +76,11 @@ use crate::process::PerProcess;
 use crate::progress::By;
 use crate::progress::attention::Attention;
 use crate::progress::engine::Engine;
-use crate::sys::Errno;
+use crate::sys::{self, Errno};
 use crate::{config, fork, lock};
 use rpma_metrics::packets;
 use transport::roce::link::Dropped;
+use transport::roce::wire::UDP_PORT;
 
 pub(crate) use batch::Fetch;
 pub(crate) use buffer::Bytes;
@@ -87,10 +88,10 @@ pub(crate) use groups::{Membership, detach_from_groups};
 pub(crate) use listener_socket::ListenerSocket;
 pub(crate) use management::{Agent, Full};
 pub(crate) use numbers::{allocate_number, release_number};
-pub(crate) use owners::Claims;
+pub(crate) use owners::{Claims, accepts_tcp};
 pub(crate) use receive::Delivered;
 pub(crate) use send::Sender;
-pub(crate) use service::Claim;
+pub(crate) use service::{Claim, is_claimed};
 pub(crate) use slot::is_unclaimed;
 pub use traffic::PortCounter;
 
@@ -139,24 +140,73 @@ pub(crate) struct Port {
     groups: Groups,
 }
 
+/// Why a process cannot use the port.
+#[derive(Debug)]
+pub(crate) struct Unavailable {
+    errno: Errno,
+    why: String,
+}
+
+impl Unavailable {
+    pub(crate) fn why(&self) -> &str {
+        &self.why
+    }
+
+    fn logged(self) -> Errno {
+        log::error!("RoCE: {}", self.why);
+        self.errno
+    }
+}
+
+impl From<Errno> for Unavailable {
+    fn from(errno: Errno) -> Self {
+        let why = format!("cannot use UDP port {UDP_PORT}: {}", std::io::Error::from_raw_os_error(errno));
+        Self { errno, why }
+    }
+}
+
 static PORT: PerProcess<Arc<Port>> = PerProcess::new();
 
 impl Port {
     /// The port of this process; the first call binds it. EADDRINUSE: another user or a kernel device has
     /// bound it. EAGAIN: no slot is free. EPERM: the user has changed since the process claimed its slot.
+    /// The log has the reason.
     pub(crate) fn get() -> Result<Arc<Self>, Errno> {
-        Self::get_or_bind(false)
+        Self::open(false).map_err(Unavailable::logged)
     }
 
     /// As [`Self::get`]; the traffic class and the hop limit of each packet are received from now on.
     /// Connections do not need them, and each is one more control message of recvmsg(2).
     pub(crate) fn get_with_ip_fields() -> Result<Arc<Self>, Errno> {
-        let port = Self::get_or_bind(true)?;
+        let port = Self::open(true).map_err(Unavailable::logged)?;
         port.sockets.receive_ip_fields();
         Ok(port)
     }
 
-    fn get_or_bind(with_ip_fields: bool) -> Result<Arc<Self>, Errno> {
+    /// The port for a process without queue pairs, which uses another transport if this fails; it then has no
+    /// slot. EACCES: the processes of the user do not trust each other ([`owners`]).
+    pub(crate) fn open_first() -> Result<Arc<Self>, Unavailable> {
+        let user = sys::effective_user();
+        if !owners::trusts_itself(user) {
+            let why = format!(
+                "processes of the user {user} do not trust each other, since it stands for all users without a \
+                 mapping in a user namespace"
+            );
+            return Err(Unavailable { errno: libc::EACCES, why });
+        }
+        let opened = Self::open(false);
+        if opened.is_err() {
+            let bound = lock(PORT.get());
+            // Unless another thread has been successful meanwhile.
+            if bound.is_none() {
+                numbers::give_up();
+            }
+        }
+        opened
+    }
+
+    /// As [`Port::get`], with the reason instead of a line in the log.
+    fn open(with_ip_fields: bool) -> Result<Arc<Self>, Unavailable> {
         let mut bound = lock(PORT.get());
         if let Some(port) = &*bound {
             return Ok(port.clone());

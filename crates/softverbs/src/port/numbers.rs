@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::Unavailable;
 use super::slot::Slot;
 use crate::lock;
 use crate::process::PerProcess;
@@ -37,7 +38,7 @@ pub(crate) fn allocate_number() -> Result<u32, Errno> {
     let mut guard = lock(NUMBERS.get());
     let mut random = [0; 2];
     getrandom::fill(&mut random).map_err(|_| libc::EIO)?;
-    let numbers = Numbers::get(&mut guard)?;
+    let numbers = Numbers::get(&mut guard).map_err(Unavailable::logged)?;
     let slot = u32::from(numbers.slot.number());
     let low = numbers.take(u16::from_ne_bytes(random), Instant::now()).ok_or(libc::ENOMEM)?;
     Ok(slot << 16 | u32::from(low))
@@ -53,16 +54,21 @@ pub(crate) fn release_number(num: u32) {
 }
 
 /// The slot of this process; the first call claims it.
-pub(super) fn slot() -> Result<Arc<Slot>, Errno> {
+pub(super) fn slot() -> Result<Arc<Slot>, Unavailable> {
     Numbers::get(&mut lock(NUMBERS.get())).map(|numbers| numbers.slot.clone())
 }
 
+/// Releases the slot of a process that has no number.
+pub(super) fn give_up() {
+    *lock(NUMBERS.get()) = None;
+}
+
 impl Numbers {
-    fn get(guard: &mut Option<Self>) -> Result<&mut Self, Errno> {
+    fn get(guard: &mut Option<Self>) -> Result<&mut Self, Unavailable> {
         if guard.is_none() {
             *guard = Some(Self::new(Slot::claim()?));
         }
-        guard.as_mut().ok_or(libc::EAGAIN)
+        guard.as_mut().ok_or_else(|| libc::EAGAIN.into())
     }
 
     fn new(slot: Slot) -> Self {

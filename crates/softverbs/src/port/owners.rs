@@ -24,6 +24,8 @@ use transport::roce::wire::UDP_PORT;
 const TRUSTED_FOR: Duration = Duration::from_millis(200);
 /// How long a negative result is cached.
 const ABSENT_FOR: Duration = Duration::from_millis(20);
+/// The state of a listening socket (include/net/tcp_states.h).
+const TCP_LISTEN: &str = "0A";
 /// The overflow UID (/proc/sys/kernel/overflowuid).
 const NOBODY: u32 = 65534;
 
@@ -64,7 +66,7 @@ pub(super) struct Owners {
 
 impl Owners {
     pub(super) fn new(user: u32) -> Self {
-        let user = Some(user).filter(|&user| user != NOBODY);
+        let user = Some(user).filter(|&user| trusts_itself(user));
         let known =
             Known { is_ours: [false; 256], looked_for: [None; 256], read: None, reads: Rate::default() };
         Self { user, known: Mutex::new(known) }
@@ -98,6 +100,11 @@ impl Owners {
         }
         known.is_ours[slot]
     }
+}
+
+/// Whether the processes of a user trust each other.
+pub(super) fn trusts_itself(user: u32) -> bool {
+    user != NOBODY
 }
 
 /// The claims of the slots by processes of all users: the inode of each socket, which no later socket has.
@@ -142,10 +149,11 @@ fn ours(text: &str, user: u32) -> [bool; 256] {
     is_ours
 }
 
-/// The UDP sockets of a user at loopback addresses; none if they cannot be read.
-pub(super) fn loopback_sockets(user: u32) -> Vec<SocketAddrV4> {
+/// The UDP sockets of a user, or of all users, at loopback addresses; none if they cannot be read.
+pub(super) fn loopback_sockets(user: Option<u32>) -> Vec<SocketAddrV4> {
     let text = table();
-    let ours = text.lines().filter_map(Line::parse).filter(|socket| socket.user == user);
+    let is_wanted = |socket: &Line<'_>| user.is_none_or(|user| socket.user == user);
+    let ours = text.lines().filter_map(Line::parse).filter(is_wanted);
     ours.filter_map(|socket| socket.addr()).filter(|addr| addr.ip().is_loopback()).collect()
 }
 
@@ -164,10 +172,20 @@ fn members_in(text: &str) -> usize {
     text.lines().filter_map(Line::parse).filter(is_member).count()
 }
 
+/// Whether a program of this network namespace accepts TCP connections on a port, at whichever address.
+pub(crate) fn accepts_tcp(port: u16) -> bool {
+    let is_listener = |line: &Line<'_>| line.port == port && line.state == TCP_LISTEN;
+    ["tcp", "tcp6"].iter().any(|name| {
+        let text = whole(|| std::fs::read_to_string(format!("/proc/thread-self/net/{name}")));
+        text.unwrap_or_default().lines().filter_map(Line::parse).any(|line| is_listener(&line))
+    })
+}
+
 /// A line of such a file.
 struct Line<'a> {
     address: &'a str,
     port: u16,
+    state: &'a str,
     user: u32,
     inode: u64,
 }
@@ -177,9 +195,10 @@ impl<'a> Line<'a> {
         let mut words = line.split_ascii_whitespace();
         let (address, port) = words.nth(1)?.split_once(':')?;
         let port = u16::from_str_radix(port, 16).ok()?;
-        let user = words.nth(5)?.parse().ok()?;
+        let state = words.nth(1)?;
+        let user = words.nth(3)?.parse().ok()?;
         let inode = words.nth(1)?.parse().ok()?;
-        Some(Self { address, port, user, inode })
+        Some(Self { address, port, state, user, inode })
     }
 
     /// The local address of an IPv4 socket.
@@ -209,6 +228,16 @@ mod tests {
         assert_eq!(members_in(TEXT), 2);
         let claims = Claims::of_text(TEXT);
         assert_eq!((claims.of(1), claims.of(2), claims.of(3)), (Some(5055), Some(5056), None));
+    }
+
+    #[test]
+    fn a_port_that_accepts_tcp_connections_is_in_the_table_of_the_kernel() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(accepts_tcp(port));
+        let _connection = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        drop(listener);
+        assert!(!accepts_tcp(port));
     }
 
     #[test]

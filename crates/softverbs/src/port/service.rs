@@ -61,6 +61,13 @@ pub(super) fn addresses(service: ServiceId, destination: IpAddr) -> Option<[Sock
     Some([of(Bound::Address(destination))?, of(any)?, of(Bound::Any)?])
 }
 
+/// Whether a program of this network namespace, of whichever user, has a port of rdma_cm for a local address.
+pub(crate) fn is_claimed(local: SocketAddr) -> bool {
+    let service = ServiceId::new(PortSpace::Tcp, local.port());
+    let claimed = owners::loopback_sockets(None);
+    addresses(service, local.ip()).is_some_and(|wanted| wanted.iter().any(|at| claimed.contains(at)))
+}
+
 /// Whether the claims of two sockets are for the same port, and one of them for a wildcard address that
 /// includes addresses of the other.
 fn conflicts(ours: SocketAddrV4, bound: Bound, other: SocketAddrV4) -> bool {
@@ -105,7 +112,7 @@ impl Claim {
         let socket = Socket::noted(|| sys::datagram_socket(libc::AF_INET))?;
         sys::set_option(&socket, libc::IPPROTO_IP, libc::IP_FREEBIND, 1);
         sys::bind_datagrams(&socket, &address.into())?;
-        let others = owners::loopback_sockets(sys::effective_user());
+        let others = owners::loopback_sockets(Some(sys::effective_user()));
         if others.into_iter().any(|other| conflicts(address, bound, other)) {
             return Err(libc::EADDRNOTAVAIL);
         }
@@ -130,7 +137,7 @@ impl Lookup {
     /// The first of the wanted addresses at which `user` has a socket.
     pub(super) fn find(&mut self, user: Option<u32>, wanted: &[SocketAddrV4]) -> Option<SocketAddr> {
         let user = user?;
-        self.find_in(wanted, Instant::now(), || owners::loopback_sockets(user))
+        self.find_in(wanted, Instant::now(), || owners::loopback_sockets(Some(user)))
     }
 
     fn find_in(

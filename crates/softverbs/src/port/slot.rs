@@ -8,6 +8,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use super::Unavailable;
 use crate::limits::SLOT_BUFFER_LEN;
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
@@ -40,13 +41,13 @@ pub(super) struct Slot {
 impl Slot {
     /// Claims a free slot, starting at a random one: to a peer, a queue pair number that it has seen recently
     /// indicates a stale connection. EAGAIN: no slot is free.
-    pub(super) fn claim() -> Result<Self, Errno> {
+    pub(super) fn claim() -> Result<Self, Unavailable> {
         let mut random = [0];
         getrandom::fill(&mut random).map_err(|_| libc::EIO)?;
         Self::claim_from(random[0])
     }
 
-    fn claim_from(first: u8) -> Result<Self, Errno> {
+    fn claim_from(first: u8) -> Result<Self, Unavailable> {
         let mut other = None;
         for slot in (0..MAX_SLOT).map(|i| ((u16::from(first) + u16::from(i)) % u16::from(MAX_SLOT)) as u8 + 1)
         {
@@ -55,24 +56,21 @@ impl Slot {
                 Err(libc::EADDRINUSE) => {}
                 // EACCES, EPERM: a policy of the host forbids this port.
                 Err(e @ (libc::EACCES | libc::EPERM)) => other = Some(e),
-                Err(e) => {
-                    log::error!(
-                        "cannot bind a UDP socket to {}: {}",
-                        address(slot),
-                        std::io::Error::from_raw_os_error(e)
-                    );
-                    return Err(e);
+                Err(errno) => {
+                    let text = std::io::Error::from_raw_os_error(errno);
+                    let why = format!("cannot bind a UDP socket to {}: {text}", address(slot));
+                    return Err(Unavailable { errno, why });
                 }
             }
         }
-        log::error!(
-            "RoCE: no slot for this process: all UDP ports from {} to {} of 127.0.0.1 are taken, by other \
+        let why = format!(
+            "no slot for this process: all UDP ports from {} to {} of 127.0.0.1 are taken, by other \
              processes with RoCE queue pairs or by another program (ss -ulnp shows them); end some of them, \
              or run this one in a network namespace of its own",
             BASE_PORT + 1,
             BASE_PORT + u16::from(MAX_SLOT)
         );
-        Err(other.unwrap_or(libc::EAGAIN))
+        Err(Unavailable { errno: other.unwrap_or(libc::EAGAIN), why })
     }
 
     pub(super) fn number(&self) -> u8 {

@@ -14,6 +14,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use super::Unavailable;
 use super::slot::Slot;
 use crate::lock;
 use crate::socket::Socket;
@@ -82,24 +83,21 @@ pub(super) struct Sockets {
 
 impl Sockets {
     /// Binds the port.
-    pub(super) fn bind(slot: &Slot, with_ip_fields: bool) -> Result<Self, Errno> {
+    pub(super) fn bind(slot: &Slot, with_ip_fields: bool) -> Result<Self, Unavailable> {
         let user = sys::effective_user();
         if user != slot.user() {
-            log::error!(
-                "RoCE: this process had user {} when its first queue pair was created and now has user {user}: \
+            let why = format!(
+                "this process had user {} when its first queue pair was created and now has user {user}: \
                  it cannot share UDP port {UDP_PORT} with the processes of either",
                 slot.user()
             );
-            return Err(libc::EPERM);
+            return Err(Unavailable { errno: libc::EPERM, why });
         }
-        let v4 = bind(Family::V4, with_ip_fields).inspect_err(|&e| report(Family::V4, e))?;
+        let v4 = bind(Family::V4, with_ip_fields).map_err(|e| unavailable(Family::V4, e))?;
         let v6 = match bind(Family::V6, with_ip_fields) {
             Ok(bound) => Some(bound),
             Err(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL) => None,
-            Err(e) => {
-                report(Family::V6, e);
-                return Err(e);
-            }
+            Err(e) => return Err(unavailable(Family::V6, e)),
         };
         let set = Epoll::new()?;
         set.add(v4.socket.as_raw_fd(), IN, Family::V4 as u64)?;
@@ -214,16 +212,14 @@ fn receive_ip_fields(socket: &Socket, family: Family) {
     options.into_iter().for_each(|option| sys::set_option(socket, level, option, 1));
 }
 
-fn report(family: Family, e: Errno) {
-    let remedy = match e {
+fn unavailable(family: Family, errno: Errno) -> Unavailable {
+    let remedy = match errno {
         libc::EADDRINUSE => {
             ". Another user's process has it (ss -ulnp 'sport = :4791' shows whose), or the kernel's rxe \
              (remove it by rmmod rdma_rxe); or run the program in a network namespace of its own"
         }
         _ => "",
     };
-    log::error!(
-        "RoCE: cannot bind UDP port {UDP_PORT} of {family:?}: {}{remedy}",
-        std::io::Error::from_raw_os_error(e)
-    );
+    let text = std::io::Error::from_raw_os_error(errno);
+    Unavailable { errno, why: format!("cannot bind UDP port {UDP_PORT} of {family:?}: {text}{remedy}") }
 }

@@ -4,10 +4,10 @@
 #![forbid(unsafe_code)]
 
 use super::Kind;
-use crate::config;
 use crate::link::{Link, Packets};
 use crate::memory::Grant;
 use crate::sys::Errno;
+use crate::{choice, config};
 use transport::access::Access;
 use transport::iwarp::conn::{Conn, Sizes};
 use transport::roce::rc::Rc;
@@ -33,7 +33,7 @@ pub(super) enum Transport {
 impl Transport {
     /// `own_receives`: the queue pair has a receive queue, not a shared one. ENOMEM.
     pub(super) fn new(kind: Kind, num: u32, max_send_wr: u32, own_receives: bool) -> Result<Self, Errno> {
-        Ok(match config::get().transport {
+        Ok(match choice::transport() {
             config::Transport::Iwarp => {
                 let conn = Conn::new(num, max_send_wr, own_receives, Sizes::default())?;
                 Self::Iwarp(Linked { conn, link: None })

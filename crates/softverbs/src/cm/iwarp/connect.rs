@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use super::offers::Offered;
+use crate::choice::REMEDY;
 use crate::clock::now;
 use crate::cm::addr;
 use crate::cm::event::{self, Event};
@@ -26,7 +27,7 @@ use crate::progress::timers::Timer;
 use crate::qp::{ConnObserver, Qp, Stream};
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
-use crate::{config, lock};
+use crate::{config, lock, port};
 use log::Level;
 use rdma_sys::rdma_cm_event_type::{RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_ESTABLISHED};
 use rustix::net::sockopt::socket_error;
@@ -217,6 +218,15 @@ impl Outgoing {
         let text = std::io::Error::from_raw_os_error(errno);
         let (level, why) = match (stage, errno, wrong) {
             (_, _, Some(wrong)) => (Level::Warn, format!("{dst}: connect failed: {wrong}")),
+            (Stage::Connecting | Stage::Refused(_), libc::ECONNREFUSED, _)
+                if addr::is_of_this_host(&dst) && port::is_claimed(dst) =>
+            {
+                let why = format!(
+                    "nothing accepts TCP connections at {dst}, but a program has this port over RoCE, and this one \
+                     uses iWARP; {REMEDY}"
+                );
+                (Level::Warn, why)
+            }
             // The peer is this host and has no RDMA device, so no program can be listening on one.
             (Stage::Connecting | Stage::Refused(_), libc::ECONNREFUSED, _)
                 if addr::is_of_this_host(&dst) && !has_adapter() =>
@@ -226,7 +236,7 @@ impl Outgoing {
             (Stage::Connecting | Stage::Refused(_), libc::ECONNREFUSED, _) => (
                 Level::Warn,
                 format!(
-                    "nothing accepts TCP connections at {dst}; a program there that uses an RDMA device listens on that device only"
+                    "nothing accepts TCP connections at {dst}; a program there that uses RoCE or an RDMA device listens on that only"
                 ),
             ),
             (Stage::Connecting | Stage::Refused(_), _, _) => {

@@ -14,6 +14,7 @@
 
 mod datagrams;
 mod exit;
+mod failure;
 mod messages;
 mod request;
 #[cfg(test)]
@@ -26,7 +27,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use log::Level;
 use rdma_sys::rdma_cm_event_type::{
     RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_CONNECT_RESPONSE,
     RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED,
@@ -278,10 +278,14 @@ impl Agent {
                 }
                 let mut event = new(RDMA_CM_EVENT_REJECTED, i32::from(reason.0));
                 event.private_data = private_data.to_vec();
-                event.reason = Some(explain(&id, reason));
+                event.reason = Some(failure::rejected(&id, reason));
                 id.raise(event);
             }
-            cm::Event::Unreachable => id.raise(new(RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT)),
+            cm::Event::Unreachable => {
+                let mut event = new(RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT);
+                event.reason = Some(failure::unanswered(&id));
+                id.raise(event);
+            }
             cm::Event::ConnectError => id.raise(new(RDMA_CM_EVENT_CONNECT_ERROR, -libc::ECONNRESET)),
             cm::Event::Disconnected => {
                 // Delivers what has arrived before.
@@ -349,20 +353,6 @@ impl Agent {
         }
         id
     }
-}
-
-/// Logs why a peer has rejected a connection, and returns it.
-fn explain(id: &Id, reason: Reason) -> String {
-    let peer = id.state().dst.map(|dst| dst.to_string()).unwrap_or_default();
-    let (level, why) = match reason {
-        Reason::INVALID_SERVICE_ID => {
-            (Level::Warn, format!("{peer}: connect failed: no program listens on this port of rdma_cm"))
-        }
-        // The remote program may have rejected the request on purpose, which does not deserve a warning.
-        _ => (Level::Info, format!("{peer} rejected the connection: {reason}")),
-    };
-    log::log!(level, peer:% = peer, operation = "connect"; "{why}");
-    why
 }
 
 /// An event with `rdma_conn_param`.

@@ -75,8 +75,8 @@ pub use srq::{ibv_create_srq, ibv_destroy_srq, ibv_modify_srq, ibv_query_srq};
 
 use std::ptr::null_mut;
 
-use crate::config;
 use crate::sys::{Errno, set_errno};
+use crate::{choice, config};
 
 /// The number of the only port.
 const PORT: u8 = 1;
@@ -85,7 +85,7 @@ const PKEY: u16 = 0xffff;
 
 /// The transport of the device (SOFTVERBS_TRANSPORT).
 pub(crate) fn transport() -> &'static dyn transport::Transport {
-    match config::get().transport {
+    match choice::transport() {
         config::Transport::Iwarp => &iwarp::Iwarp,
         config::Transport::Roce => &roce::Roce,
     }

@@ -64,6 +64,7 @@ fn world() {
         "users" => users::users(),
         "hostile" => users::hostile(),
         "before" => users::before(),
+        "chosen" => users::chosen(),
         "listening" => users::listening(),
         "executes" => users::executes(),
         "forked" => group::forked(),

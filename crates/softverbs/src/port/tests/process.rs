@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use super::{WORLD, sender_to};
 use crate::cm_peer::{HERE, cm_packet, dreq, flow};
+use crate::config::Transport;
 use crate::port::drops::Reason;
 use crate::port::order::Query;
 use crate::port::socket::Family;
@@ -21,7 +22,7 @@ use crate::port::{
 };
 use crate::progress::By;
 use crate::sys::{Errno, IpFields};
-use crate::{fork, lock};
+use crate::{choice, fork, lock};
 use transport::roce::cm::Bound;
 use transport::roce::wire::cm::{Mad, PortSpace, ServiceId};
 use transport::roce::wire::{UDP_PORT, icrc};
@@ -247,6 +248,32 @@ fn late() {
                 members.push(member);
             }
             Err(e) => println!("@0 {e}"),
+        }
+    }
+}
+
+/// A process with SOFTVERBS_TRANSPORT=auto: its transport, 1 for iWARP and 2 for RoCE.
+#[test]
+#[ignore = "started by other tests"]
+fn chooser() {
+    if loopback().is_none() {
+        return;
+    }
+    let number = |transport| match transport {
+        Transport::Iwarp => 1,
+        Transport::Roce => 2,
+    };
+    println!("@{}", number(choice::transport()));
+    for (command, _) in commands() {
+        match command.as_str() {
+            "transport" => println!("@{}", number(choice::transport())),
+            "is-bound" => println!("@{}", u32::from(Port::bound().is_some())),
+            "child" => {
+                let mine = choice::transport();
+                assert!(fork::tests::in_child(|| choice::transport() == mine));
+                println!("@");
+            }
+            other => panic!("{other}"),
         }
     }
 }

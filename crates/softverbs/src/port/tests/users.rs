@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::member::{Member, exchange, nothing_is_left, start};
-use super::{in_namespace, this_binary};
+use super::{in_namespace, in_namespace_with, this_binary};
 use crate::port::socket::Family;
 
 /// A user of no process here.
@@ -105,6 +105,46 @@ pub(super) fn before() {
     late.bind().unwrap();
     assert_eq!(late.num >> 16, slot);
     exchange(&mut start(Family::V4, 2), 1);
+}
+
+#[test]
+fn auto_is_roce_for_the_user_who_has_the_port_and_iwarp_for_others() {
+    in_namespace_with("chosen", &[("SOFTVERBS_TRANSPORT", "auto")]);
+}
+
+pub(super) fn chosen() {
+    const IWARP: u32 = 1;
+    const ROCE: u32 = 2;
+    let start = |user| {
+        let mut process = Member::spawn_as(&this_binary("process::chooser"), Family::V4, user);
+        process.started().unwrap();
+        process
+    };
+    let mut first = start(None);
+    assert_eq!((first.num, first.query("is-bound")), (ROCE, 1), "no other process can take the port now");
+    first.command("child");
+    assert_eq!(start(None).num, ROCE);
+    if !may_change_user() {
+        return;
+    }
+    let mut other = start(Some(OTHER_USER));
+    assert_eq!((other.num, other.query("is-bound")), (IWARP, 0));
+    drop(first);
+    nothing_is_left();
+    // The choice of a process does not change; that of the next one is made anew.
+    assert_eq!(other.query("transport"), IWARP);
+    other.command("child");
+    let other = start(Some(OTHER_USER));
+    assert_eq!((other.num, start(None).num), (ROCE, IWARP));
+    // A user whose processes do not trust each other.
+    assert_eq!(start(Some(65534)).num, IWARP);
+    // No slot.
+    drop(other);
+    nothing_is_left();
+    let mut hog = Member::spawn_as(&this_binary("process::stranger"), Family::V4, Some(OTHER_USER));
+    hog.started().unwrap();
+    hog.command("hold 1 254");
+    assert_eq!(start(None).num, IWARP);
 }
 
 #[test]
