@@ -44,17 +44,20 @@ impl Strict {
 /// The protocol of the device: the values of SOFTVERBS_TRANSPORT.
 #[derive(Clone, Copy, ValueEnum)]
 enum Transport {
-    /// iWARP over TCP: rdma_cm connects queue pairs
-    Iwarp,
-    /// RoCE v2 over UDP: programs connect queue pairs by hand
+    /// RoCE v2, or iWARP with a warning if UDP port 4791 is in use by another user or by the kernel
+    Auto,
+    /// RoCE v2 over UDP port 4791: the program or rdma_cm connects queue pairs; datagrams
     Roce,
+    /// iWARP over TCP: rdma_cm connects queue pairs; programs of different users reach each other
+    Iwarp,
 }
 
 impl Transport {
     fn word(self) -> &'static str {
         match self {
-            Self::Iwarp => "iwarp",
+            Self::Auto => "auto",
             Self::Roce => "roce",
+            Self::Iwarp => "iwarp",
         }
     }
 }
@@ -85,7 +88,7 @@ pub(crate) struct Run {
     /// Make soft0 the only device: adapters are not listed
     #[arg(long)]
     only: bool,
-    /// The transport of soft0: iWARP or RoCE v2
+    /// The transport of soft0, the same at both ends; without it SOFTVERBS_TRANSPORT, or else auto
     #[arg(long, value_name = "TRANSPORT", value_enum)]
     transport: Option<Transport>,
     /// Reject what an RDMA adapter rejects, instead of permitting it; with "warn" only log it, once per place
@@ -189,7 +192,7 @@ impl Run {
             self.say("soft0 is the only device");
             command.env("SOFTVERBS_ONLY", "1");
         }
-        if let Some(transport) = self.transport {
+        if let Some(transport) = self.transport.or_else(default_transport) {
             self.say(&format!("SOFTVERBS_TRANSPORT={}", transport.word()));
             command.env("SOFTVERBS_TRANSPORT", transport.word());
         }
@@ -208,6 +211,13 @@ impl Run {
         let why = command.exec();
         (NOT_EXECUTABLE, format!("{shown}: {why}"))
     }
+}
+
+/// The transport without `--transport`. `None`: the environment has one. The library makes the choice of
+/// `auto` when the program first needs the port.
+fn default_transport() -> Option<Transport> {
+    let is_set = env::var_os("SOFTVERBS_TRANSPORT").is_some_and(|value| !value.is_empty());
+    (!is_set).then_some(Transport::Auto)
 }
 
 /// Whether function calls have no overhead when an audit library is loaded, and the dynamic linker reports
