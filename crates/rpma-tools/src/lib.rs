@@ -15,6 +15,7 @@ mod ping;
 mod prefix;
 mod run;
 mod top;
+mod wait;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
@@ -34,6 +35,7 @@ enum Command {
     Ping(ping::Ping),
     Perf(perf::Perf),
     Top(top::Top),
+    Wait(wait::Wait),
 }
 
 /// The command line.
@@ -66,5 +68,6 @@ pub fn run() -> ExitCode {
         Command::Ping(ping) => ping.run(),
         Command::Perf(perf) => perf.run(),
         Command::Top(top) => top.run(),
+        Command::Wait(wait) => wait.run(),
     }
 }

@@ -63,7 +63,7 @@ pub(crate) struct Ping {
 }
 
 /// Parses a time of up to a day.
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     const DAY: f64 = 86400.0;
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..=DAY).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),

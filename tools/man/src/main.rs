@@ -67,6 +67,7 @@ fn write(out: &Path) -> Result<(), String> {
         ("man1", "rpma-perf.1"),
         ("man1", "rpma-ping.1"),
         ("man1", "rpma-top.1"),
+        ("man1", "rpma-wait.1"),
         ("man7", "librpma.7"),
         ("man7", "librpma_providers.7"),
         ("man7", "softverbs.7"),
