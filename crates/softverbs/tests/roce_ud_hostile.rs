@@ -161,7 +161,7 @@ fn what_is_no_datagram_for_the_queue_pair_is_dropped_and_counted() {
     assert_eq!((&memory[HEADER..48], &memory[48..]), (&b"datagram"[..], &[0xa5; 208][..]));
     let reasons = [
         "wrong Q_Key",
-        "datagram longer than the receive",
+        "unreliable message longer than the receive",
         "wrong P_Key",
         "wrong ICRC",
         "malformed",
@@ -173,7 +173,7 @@ fn what_is_no_datagram_for_the_queue_pair_is_dropped_and_counted() {
         stranger.datagram(HERE, num, UDP_QKEY, b"lost");
     }
     let begin = Instant::now();
-    while dropped("no receive posted for a datagram") != 8 {
+    while dropped("no receive posted for an unreliable message") != 8 {
         assert!(end.try_poll().is_none() && begin.elapsed() < Duration::from_secs(10));
     }
     assert_eq!(end.post_recv(8, Some(&mut sge(mr, 0, 64))), 0);
