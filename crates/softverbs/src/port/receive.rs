@@ -194,7 +194,7 @@ impl Port {
                 // After a burst its last packets may be missing, and nothing behind them shows it.
                 if receiver.unchecked >= BURST && receiver.found.last.is_some() {
                     receiver.unchecked = 0;
-                    receiver.found.has_lost = self.sockets.has_lost(family);
+                    receiver.found.has_lost |= self.sockets.has_lost(family);
                 }
                 return call > 0;
             };

@@ -187,7 +187,7 @@ impl Sender {
         Ok(())
     }
 
-    /// The kernel has rejected packets. A connected queue pair retransmits them as after any other loss.
+    /// The kernel has rejected packets. A reliable connection retransmits them as after any other loss.
     #[cold]
     fn lose(&self, e: Errno, way: &Way, packets: u64) {
         static LOGGED: AtomicBool = AtomicBool::new(false);
