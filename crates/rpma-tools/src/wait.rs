@@ -109,7 +109,12 @@ impl Target {
 
     /// Whether a socket at `bound` receives what is sent to this address.
     fn includes(&self, bound: IpAddr) -> bool {
-        bound.is_unspecified() || self.address.is_none_or(|address| address == bound.to_canonical())
+        let Some(address) = self.address else { return true };
+        // A wildcard socket of IPv6 receives what is sent to IPv4 addresses, too.
+        match bound.is_unspecified() {
+            true => bound.is_ipv6() || address.is_ipv4(),
+            false => address == bound.to_canonical(),
+        }
     }
 }
 
@@ -139,13 +144,12 @@ impl<'a> Socket<'a> {
         Some(Self { address, port: u16::from_str_radix(port, 16).ok()?, state })
     }
 
-    /// Whether the socket claims a port of rdma_cm, of the port spaces TCP and IB, over RoCE: the second byte
-    /// of its address is the class of the local address, the others are the port (`port/service.rs` of
-    /// softverbs).
+    /// Whether the socket claims a port of rdma_cm over RoCE, in any port space: the second byte of its
+    /// address is the class of the local address, the others are the port (`port/service.rs` of softverbs).
     fn claims(&self, wanted: u16) -> bool {
         let IpAddr::V4(address) = self.address else { return false };
         let [first, class, high, low] = address.octets();
-        let is_claim = first == 127 && (1..=128).contains(&class) && (24_700..24_955).contains(&self.port);
+        let is_claim = first == 127 && (1..=192).contains(&class) && (24_700..24_955).contains(&self.port);
         is_claim && u16::from_be_bytes([high, low]) == wanted
     }
 }
@@ -180,7 +184,9 @@ mod tests {
         drop(listener);
         assert!(!of("127.0.0.1", port).is_listened_on().unwrap());
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
-        assert!(of("127.0.0.2", listener.local_addr().unwrap().port()).is_listened_on().unwrap());
+        let port = listener.local_addr().unwrap().port();
+        assert!(of("127.0.0.2", port).is_listened_on().unwrap());
+        assert!(!of("::1", port).is_listened_on().unwrap());
     }
 
     #[test]
@@ -190,10 +196,11 @@ mod tests {
             Socket { address: address.parse().unwrap(), port: own.parse().unwrap(), state: "07" }.claims(port)
         };
         assert!(claims("127.1.28.6:24700", 7174) && claims("127.128.28.6:24954", 7174));
-        // Another port, a datagram service, a slot, other programs.
+        assert!(claims("127.129.28.6:24700", 7174), "a service for datagrams");
+        // Another port, a slot, other programs.
         for other in [
             "127.1.28.7:24700",
-            "127.129.28.6:24700",
+            "127.193.28.6:24700",
             "127.0.28.6:24700",
             "127.1.28.6:24699",
             "10.1.28.6:24700",
