@@ -29,9 +29,9 @@ use crate::rq::RecvQueue;
 use crate::wr::{Op, SendWr, status};
 
 /// A packet so many PSNs or less before the expected one is late or a duplicate. At a million packets a
-/// second it is late by a second. Far less than half of all PSNs: after a gap of nearly 2^24 packets no more
-/// than these are dropped without need.
-const LATE: i32 = 1 << 20;
+/// second it is late by 4 ms. Not more: so many packets are dropped without need when a peer begins again
+/// with lower PSNs, or after a forged packet with a higher one.
+const LATE: i32 = 1 << 12;
 
 /// A queue pair of type UC.
 pub type Uc = Unreliable<Connected>;
