@@ -6,8 +6,8 @@
 //!
 //! - arch_prctl(ARCH_GET_GS) on x86-64: the base of the segment GS, which an instruction sets without a
 //!   system call. A base is a canonical address, as are small numbers; no other value can be set. 96 ns.
-//! - get_robust_list(2): the pointer of the last set_robust_list(2), which may be any number. 216 ns, and
-//!   100 ns to restore the list at the end of a run of words.
+//! - get_robust_list(2): the pointer of the last set_robust_list(2), which may be any number below -4095. 216
+//!   ns, and 100 ns to restore the list at the end of a run of words.
 
 use std::cell::Cell;
 
@@ -57,8 +57,9 @@ impl WordStore {
         if let Some(base) = self.base.as_mut().filter(|_| base::is_canonical(word)) {
             // SAFETY: as for this function.
             match unsafe { base.store(addr, word) } {
-                Err(libc::EINVAL | libc::EPERM | libc::ENOSYS) => self.base = None,
-                stored => return stored,
+                stored @ (Ok(()) | Err(libc::EFAULT)) => return stored,
+                // A sandbox chooses the error.
+                Err(_) => self.base = None,
             }
         }
         let list = self.list.get_or_insert_with(ListStore::new).as_ref().ok_or(libc::EPERM)?;
@@ -99,15 +100,18 @@ mod base {
                 // SAFETY: getauxval takes no pointers.
                 !cfg!(miri) && unsafe { libc::getauxval(libc::AT_HWCAP2) } & HWCAP2_FSGSBASE != 0
             };
-            (IS_SUPPORTED.get_or_init(query) && get() == 0).then_some(Self(()))
+            // SAFETY: the instruction is supported.
+            (IS_SUPPORTED.get_or_init(query) && unsafe { get() } == 0).then_some(Self(()))
         }
 
         /// # Safety
         ///
-        /// As for [`super::WordStore::store`].
+        /// As for [`super::WordStore::store`]; the word must be canonical.
         #[inline]
         pub(super) unsafe fn store(&mut self, addr: u64, word: u64) -> Result<(), Errno> {
-            set(word);
+            // SAFETY: the caller has checked that the word is canonical, and `new` that the instruction is
+            // supported.
+            unsafe { set(word) };
             // SAFETY: the kernel stores the base at `addr`, which the caller may write, or fails if there is
             // no writable memory.
             let call = || unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_GET_GS, addr) };
@@ -117,21 +121,28 @@ mod base {
 
     impl Drop for BaseStore {
         fn drop(&mut self) {
-            set(0);
+            // SAFETY: 0 is canonical, and `new` has checked that the instruction is supported.
+            unsafe { set(0) };
         }
     }
 
-    fn get() -> u64 {
+    /// # Safety
+    ///
+    /// The processor and the kernel must support the instruction.
+    unsafe fn get() -> u64 {
         let base;
-        // SAFETY: the caller has checked that the instruction is supported. It only reads the register.
+        // SAFETY: it only reads the register.
         unsafe { asm!("rdgsbase {}", out(reg) base, options(nostack, preserves_flags)) };
         base
     }
 
-    /// The caller has checked that the value is canonical and the instruction supported.
-    fn set(base: u64) {
-        // SAFETY: as the caller has checked, the instruction does not fault. No code of this thread addresses
-        // memory by the segment: its base was 0.
+    /// # Safety
+    ///
+    /// The value must be canonical, and the processor and the kernel must support the instruction.
+    unsafe fn set(base: u64) {
+        // SAFETY: the instruction does not fault, as the caller has checked. The base was 0, so no code of
+        // this thread addresses memory by the segment; a signal handler in between that uses it sets it and
+        // restores it itself.
         unsafe { asm!("wrgsbase {}", in(reg) base, options(nostack, preserves_flags)) };
     }
 }
