@@ -90,21 +90,11 @@ fn forbid(number: libc::c_long) {
     }
 }
 
-/// The system call that stores a segment base; one that is not used where there is none.
-#[cfg(target_arch = "x86_64")]
-const BY_BASE: libc::c_long = libc::SYS_arch_prctl;
-#[cfg(not(target_arch = "x86_64"))]
-const BY_BASE: libc::c_long = libc::SYS_get_robust_list;
-
 #[test]
 fn forbidden_system_calls_are_replaced_by_plain_copies() {
     use libc::{SYS_get_robust_list, SYS_process_vm_readv, SYS_process_vm_writev, SYS_set_robust_list};
-    let calls: [&[_]; 4] = [
-        &[SYS_process_vm_readv],
-        &[SYS_process_vm_writev],
-        &[BY_BASE, SYS_set_robust_list],
-        &[BY_BASE, SYS_get_robust_list],
-    ];
+    let calls: [&[_]; 4] =
+        [&[SYS_process_vm_readv], &[SYS_process_vm_writev], &[SYS_set_robust_list], &[SYS_get_robust_list]];
     for calls in calls {
         let in_a_sandbox = move || {
             calls.iter().for_each(|call| forbid(*call));
@@ -381,18 +371,17 @@ fn words_of_every_kind_are_stored() {
     let stag = register(Region { addr, len: 8, access: LOCAL_WRITE, pd: 1 }).unwrap();
     let high = [1 << 47, u64::MAX >> 1, 1 << 63, 0xffff_8000_0000_0000, u64::MAX - 4095];
     for word in [0, 1, 1 << 46, (1 << 47) - 1].into_iter().chain(high) {
-        for mut words in [WordStore::new(), WordStore::with_list()] {
-            // SAFETY: the eight bytes are those of `memory`, which is used by nothing else meanwhile.
-            unsafe { words.store(addr, word).unwrap() };
-            assert_eq!(std::mem::replace(&mut memory[0], 9), word, "{word:#x}");
-            // SAFETY: no memory is mapped at that address, so none can be overwritten.
-            assert_eq!(unsafe { words.store(sys::page_size(), word) }, Err(libc::EFAULT));
-        }
+        let mut words = WordStore::new();
+        // SAFETY: the eight bytes are those of `memory`, which is used by nothing else meanwhile.
+        unsafe { words.store(addr, word).unwrap() };
+        assert_eq!(std::mem::replace(&mut memory[0], 9), word, "{word:#x}");
+        // SAFETY: no memory is mapped at that address, so none can be overwritten.
+        assert_eq!(unsafe { words.store(sys::page_size(), word) }, Err(libc::EFAULT));
     }
     // Linux takes these pointers for errors.
     for word in [u64::MAX, u64::MAX - 1, u64::MAX - 4094] {
         // SAFETY: as above.
-        assert_eq!(unsafe { WordStore::with_list().store(addr, word) }, Err(libc::EPERM));
+        assert_eq!(unsafe { WordStore::new().store(addr, word) }, Err(libc::EPERM));
         store(access(stag, addr, 8), 1, word.to_ne_bytes()).unwrap();
         assert_eq!(std::mem::replace(&mut memory[0], 9), word, "{word:#x}");
     }
@@ -412,7 +401,7 @@ fn robust_mutexes_of_the_thread_are_kept() {
     };
     let before = counted();
     {
-        let mut words = WordStore::with_list();
+        let mut words = WordStore::new();
         // SAFETY: the eight bytes are those of `memory`, which is used by nothing else meanwhile.
         unsafe { words.store(memory.as_mut_ptr() as u64, 5).unwrap() };
         assert_eq!(counted().0, 5);
@@ -427,9 +416,9 @@ fn robust_mutexes_of_the_thread_are_kept() {
         assert_eq!(libc::pthread_mutexattr_setrobust(&mut attributes, libc::PTHREAD_MUTEX_ROBUST), 0);
         assert_eq!(libc::pthread_mutex_init(&mut mutex, &attributes), 0);
         assert_eq!(libc::pthread_mutex_lock(&mut mutex), 0);
-        assert!(!can_store(WordStore::with_list()));
+        assert!(!can_store(WordStore::new()));
         assert_eq!(libc::pthread_mutex_unlock(&mut mutex), 0);
-        assert!(can_store(WordStore::with_list()));
+        assert!(can_store(WordStore::new()));
         libc::pthread_mutex_destroy(&mut mutex);
     }
 }
