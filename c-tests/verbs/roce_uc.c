@@ -344,8 +344,8 @@ errors_t(struct side *side)
 	send_message(&rc, IBV_WR_SEND, 4, 8);
 	memset(rc.memory, 0, 8);
 	meet(&rc);
-	expect_message(&rc, IBV_WR_SEND, 3, 8);
 	meet(&rc);
+	expect_message(&rc, IBV_WR_SEND, 3, 8);
 	close_rc(&rc);
 }
 
@@ -374,8 +374,8 @@ errors_i(struct side *side)
 	expect_message(&rc, IBV_WR_SEND, 4, 8);
 	EXPECT(state_of(rc.qps[0]) == IBV_QPS_SQE, "%d", state_of(rc.qps[0]));
 	set_state(rc.qps[0], IBV_QPS_RTS);
+	meet(&rc); /* the memory is cleared */
 	send_message(&rc, IBV_WR_SEND, 3, 8);
-	meet(&rc);
 	meet(&rc);
 	close_rc(&rc);
 }
