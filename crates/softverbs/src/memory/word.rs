@@ -26,44 +26,20 @@ thread_local! {
     static ROBUST_LIST: Cell<Option<*const RobustList>> = const { Cell::new(None) };
 }
 
-/// Stores eight bytes through the kernel.
-pub(crate) struct WordStore {
-    list: Option<Option<ListStore>>,
-}
-
-impl WordStore {
-    pub(crate) fn new() -> Self {
-        Self { list: None }
-    }
-
-    /// Stores a word. EFAULT if there is no writable memory; EPERM or ENOSYS if a sandbox forbids the calls,
-    /// EPERM also if the thread holds a robust mutex, or if the kernel would take the word for an error.
-    ///
-    /// # Safety
-    ///
-    /// The caller must hold a grant to write the eight bytes at `addr`.
-    #[inline]
-    pub(crate) unsafe fn store(&mut self, addr: u64, word: u64) -> Result<(), Errno> {
-        let list = self.list.get_or_insert_with(ListStore::new).as_ref().ok_or(libc::EPERM)?;
-        // SAFETY: as for this function.
-        unsafe { list.store(addr, word) }
-    }
-}
-
-/// The thread's list of robust mutexes, which is restored at the end. The kernel does not use the pointer
-/// while the thread lives.
+/// Stores eight bytes through the kernel. It replaces the thread's list of robust mutexes, which is restored
+/// at the end. The kernel does not use the pointer while the thread lives.
 ///
 /// If the thread is killed in between, the kernel takes the last word for the address of a list. It reads
 /// that list and stops at an unmapped address; a futex word in it that contains the thread's ID is marked as
 /// abandoned, like a mutex of a thread that ends. It does not walk the thread's real list, so this is used
 /// only while that is empty.
-struct ListStore {
+pub(crate) struct WordStore {
     own: *const RobustList,
 }
 
-impl ListStore {
+impl WordStore {
     /// `None` if the thread holds a robust mutex, or a sandbox forbids the calls.
-    fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         let own = ROBUST_LIST.get().or_else(|| {
             let (mut list, mut len) = (std::ptr::null::<RobustList>(), 0usize);
             // SAFETY: the kernel stores a pointer and a length in the two variables.
@@ -87,10 +63,13 @@ impl ListStore {
         if ret == 0 { Ok(()) } else { Err(errno()) }
     }
 
+    /// Stores a word. EFAULT if there is no writable memory; EPERM if the kernel would take the word for an
+    /// error.
+    ///
     /// # Safety
     ///
-    /// As for [`WordStore::store`].
-    unsafe fn store(&self, addr: u64, word: u64) -> Result<(), Errno> {
+    /// The caller must hold a grant to write the eight bytes at `addr`.
+    pub(crate) unsafe fn store(&self, addr: u64, word: u64) -> Result<(), Errno> {
         if word > u64::MAX - MAX_ERRNO {
             return Err(libc::EPERM);
         }
@@ -103,7 +82,7 @@ impl ListStore {
     }
 }
 
-impl Drop for ListStore {
+impl Drop for WordStore {
     fn drop(&mut self) {
         // Cannot fail: the kernel accepted this list before.
         let _ = Self::set(self.own);

@@ -93,11 +93,9 @@ fn forbid(number: libc::c_long) {
 #[test]
 fn forbidden_system_calls_are_replaced_by_plain_copies() {
     use libc::{SYS_get_robust_list, SYS_process_vm_readv, SYS_process_vm_writev, SYS_set_robust_list};
-    let calls: [&[_]; 4] =
-        [&[SYS_process_vm_readv], &[SYS_process_vm_writev], &[SYS_set_robust_list], &[SYS_get_robust_list]];
-    for calls in calls {
+    for call in [SYS_process_vm_readv, SYS_process_vm_writev, SYS_set_robust_list, SYS_get_robust_list] {
         let in_a_sandbox = move || {
-            calls.iter().for_each(|call| forbid(*call));
+            forbid(call);
             let page = sys::page_size() as usize;
             let map = sys::tests::Mapping::new(2 * page);
             map.unmap(page, page);
@@ -319,7 +317,7 @@ fn memory_may_be_unmapped_during_a_placement() {
     const EACH: Duration = Duration::from_millis(700);
     // On a busy machine it takes longer until both have been seen.
     const MOST: Duration = Duration::from_secs(30);
-    assert!(can_store(WordStore::new()), "a sandbox forbids the calls under test");
+    assert!(can_store(), "a sandbox forbids the calls under test");
     let page = sys::page_size() as usize;
     for way in sys::tests::Vanishing::ALL {
         let map = sys::tests::Vanishing::new(4 * page, way);
@@ -358,10 +356,11 @@ fn memory_may_be_unmapped_during_a_placement() {
 }
 
 /// Whether the kernel stores a word.
-fn can_store(mut words: WordStore) -> bool {
+fn can_store() -> bool {
     let mut memory = 0u64;
+    let addr = &raw mut memory as u64;
     // SAFETY: the eight bytes are those of `memory`, which is used by nothing else meanwhile.
-    unsafe { words.store(&raw mut memory as u64, 7) }.is_ok()
+    WordStore::new().is_some_and(|words| unsafe { words.store(addr, 7) }.is_ok())
 }
 
 #[test]
@@ -371,7 +370,7 @@ fn words_of_every_kind_are_stored() {
     let stag = register(Region { addr, len: 8, access: LOCAL_WRITE, pd: 1 }).unwrap();
     let high = [1 << 47, u64::MAX >> 1, 1 << 63, 0xffff_8000_0000_0000, u64::MAX - 4095];
     for word in [0, 1, 1 << 46, (1 << 47) - 1].into_iter().chain(high) {
-        let mut words = WordStore::new();
+        let words = WordStore::new().unwrap();
         // SAFETY: the eight bytes are those of `memory`, which is used by nothing else meanwhile.
         unsafe { words.store(addr, word).unwrap() };
         assert_eq!(std::mem::replace(&mut memory[0], 9), word, "{word:#x}");
@@ -381,7 +380,7 @@ fn words_of_every_kind_are_stored() {
     // Linux takes these pointers for errors.
     for word in [u64::MAX, u64::MAX - 1, u64::MAX - 4094] {
         // SAFETY: as above.
-        assert_eq!(unsafe { WordStore::new().store(addr, word) }, Err(libc::EPERM));
+        assert_eq!(unsafe { WordStore::new().unwrap().store(addr, word) }, Err(libc::EPERM));
         store(access(stag, addr, 8), 1, word.to_ne_bytes()).unwrap();
         assert_eq!(std::mem::replace(&mut memory[0], 9), word, "{word:#x}");
     }
@@ -401,7 +400,7 @@ fn robust_mutexes_of_the_thread_are_kept() {
     };
     let before = counted();
     {
-        let mut words = WordStore::new();
+        let words = WordStore::new().unwrap();
         // SAFETY: the eight bytes are those of `memory`, which is used by nothing else meanwhile.
         unsafe { words.store(memory.as_mut_ptr() as u64, 5).unwrap() };
         assert_eq!(counted().0, 5);
@@ -416,9 +415,9 @@ fn robust_mutexes_of_the_thread_are_kept() {
         assert_eq!(libc::pthread_mutexattr_setrobust(&mut attributes, libc::PTHREAD_MUTEX_ROBUST), 0);
         assert_eq!(libc::pthread_mutex_init(&mut mutex, &attributes), 0);
         assert_eq!(libc::pthread_mutex_lock(&mut mutex), 0);
-        assert!(!can_store(WordStore::new()));
+        assert!(!can_store());
         assert_eq!(libc::pthread_mutex_unlock(&mut mutex), 0);
-        assert!(can_store(WordStore::new()));
+        assert!(can_store());
         libc::pthread_mutex_destroy(&mut mutex);
     }
 }
