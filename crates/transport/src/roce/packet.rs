@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The packet that is being built.
 
+use std::ops::Range;
+
 use arrayvec::ArrayVec;
 
 use super::link::{Following, PacketLink, Payload};
@@ -93,15 +95,36 @@ impl PacketBuf {
 
 /// The payload of a packet if it lies in one part of registered memory: `len` bytes from byte `offset` of a
 /// request on.
-pub(super) fn only_part(local: &Local, offset: usize, len: usize) -> Option<Access> {
+fn only_part(local: &Local, offset: usize, len: usize) -> Option<Access> {
     let mut parts = local.parts(offset as u32, len, 0);
     parts.next().filter(|part| part.len == len && len > 0)
 }
 
 /// The payload of the n-th request behind the one at this position, if both have packets of the same length
 /// and go to the same peer.
-pub(super) fn payload_of_next(sq: &SendQueue, position: u64, n: usize) -> Option<Access> {
+fn payload_of_next(sq: &SendQueue, position: u64, n: usize) -> Option<Access> {
     let (this, next) = (&sq.entry(position)?.wr, &sq.entry(position + 1 + n as u64)?.wr);
     let is_alike = next.op == this.op && next.len == this.len && next.route() == this.route();
     only_part(&next.local, 0, next.len as usize).filter(|_| is_alike)
+}
+
+/// The payload of the n-th packet behind one with these bytes of the request at this position, if it probably
+/// has headers of the same length. `is_only`: the request has one packet, so that is one of a later request;
+/// otherwise it is one of the same request, and has no extension header, except a last one with immediate
+/// data.
+pub(super) fn payload_behind(
+    sq: &SendQueue,
+    position: u64,
+    bytes: &Range<usize>,
+    is_only: bool,
+    extension: &Extension,
+    n: usize,
+) -> Option<Access> {
+    if is_only {
+        return payload_of_next(sq, position, n);
+    }
+    let wr = &sq.entry(position)?.wr;
+    let offset = bytes.end + n * bytes.len();
+    let len = (wr.len as usize).saturating_sub(offset).min(bytes.len());
+    only_part(&wr.local, offset, len).filter(|_| matches!(extension, Extension::None))
 }

@@ -8,7 +8,7 @@
 use std::fmt;
 
 use super::link::{Dropped, PacketLink};
-use super::packet::{PacketBuf, only_part, payload_of_next};
+use super::packet::{PacketBuf, payload_behind};
 use super::state::State;
 use super::wire::{Bth, Extension, Psn};
 use crate::host::{Ended, Ending, Host};
@@ -286,22 +286,16 @@ impl<S: Service> Unreliable<S> {
             self.service.packet(self.num, wr, self.offset, self.psn)?;
         self.buf.begin(bth, &extension, len);
         let is_aimed = route.is_none_or(|route| host.aim(route));
-        let (offset, is_only) = (self.offset, self.offset == 0 && is_last);
-        // The payload of the n-th packet behind it, if that probably has headers of the same length.
-        let following = |n: usize| match extension {
-            _ if (n + 1) * len >= budget => None,
-            _ if is_only => payload_of_next(&self.sq, position, n),
-            Extension::None => {
-                let at = offset + (n + 1) * len;
-                only_part(&wr.local, at, (wr.len as usize).saturating_sub(at).min(len))
-            }
-            _ => None,
+        let (bytes, is_only) = (self.offset..self.offset + len, self.offset == 0 && is_last);
+        let following = |n: usize| {
+            let is_near = (n + 1) * len < budget;
+            if is_near { payload_behind(&self.sq, position, &bytes, is_only, &extension, n) } else { None }
         };
-        if !(is_aimed && self.buf.send_local(host, &wr.local, offset, len, &following)?) {
+        if !(is_aimed && self.buf.send_local(host, &wr.local, bytes.start, len, &following)?) {
             return Ok(false);
         }
         self.psn = self.psn.next();
-        (self.offset, self.has_begun) = (self.offset + len, true);
+        (self.offset, self.has_begun) = (bytes.end, true);
         if is_last {
             self.completes(position);
         }

@@ -16,14 +16,13 @@ use std::collections::VecDeque;
 
 use super::ending::{End, Failed};
 use super::terms::{ReceiveTerms, SendTerms};
-use crate::access::Access;
 use crate::host::Host;
 use crate::policy::Policy;
 use crate::policy::acknowledge::Acknowledging;
 use crate::policy::congestion::Window;
 use crate::policy::mode::Mode;
 use crate::roce::link::PacketLink;
-use crate::roce::packet::{PacketBuf, only_part, payload_of_next};
+use crate::roce::packet::{PacketBuf, payload_behind};
 use crate::roce::request::{consumes_receive, extension_of, local_operation, operation_of};
 use crate::roce::wire::{Bth, Extension, Opcode, Operation, Psn, Reth};
 use crate::sq::{Progress, SendQueue};
@@ -327,30 +326,16 @@ impl Requester {
             ..Bth::new(Opcode::Rc(operation), self.dest_qp, self.psn(self.cursor))
         };
         buf.begin(bth, &extension, len);
+        let (bytes, is_only) = (offset..offset + len, message.packets == 1);
         let following = |n: usize| {
             let is_near = (n as u64) < window_left && (n + 1) * len < budget;
-            if is_near { self.payload_behind(message, offset + len, n, &extension) } else { None }
+            if is_near {
+                payload_behind(&self.sq, message.position, &bytes, is_only, &extension, n)
+            } else {
+                None
+            }
         };
         let sent = buf.send_local(host, &wr.local, offset, len, &following)?;
         Ok(sent.then_some(ack_req))
-    }
-
-    /// The payload of the n-th packet behind one of this message, whose own payload ends at `end`, if it
-    /// probably has headers of the same length: in a message of several packets without an extension header,
-    /// except a last one with immediate data.
-    fn payload_behind(
-        &self,
-        message: &Message,
-        end: usize,
-        n: usize,
-        extension: &Extension,
-    ) -> Option<Access> {
-        if message.packets == 1 {
-            return payload_of_next(&self.sq, message.position, n);
-        }
-        let wr = &self.sq.entry(message.position)?.wr;
-        let offset = end + n * self.mtu;
-        let len = (wr.len as usize).saturating_sub(offset).min(self.mtu);
-        only_part(&wr.local, offset, len).filter(|_| matches!(extension, Extension::None))
     }
 }
