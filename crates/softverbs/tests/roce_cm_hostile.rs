@@ -5,10 +5,12 @@
 mod common;
 
 use common::cm_peer::{Peer, drep, dreq, rej, rep, req, req_from, rtu};
+use common::drops::{count_drops, dropped};
 use common::ids::{bind, destroy, new_id, src_port};
 use common::restart::child_alone;
-use common::{End, accept, connect, has_event, listener, next_event, take_request};
+use common::{End, accept, connect, has_event, listener, next_event, resident_pages, take_request};
 use rdma_sys::rdma_cm_event_type::*;
+use rdma_sys::rdma_event_channel;
 use softverbs::rdma as cm;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -20,21 +22,24 @@ use transport::roce::wire::{DEFAULT_PKEY, Psn};
 
 /// An address that is neither that of the peer nor that of the process.
 const OTHER: [u8; 4] = [127, 0, 0, 8];
-/// The maximum number of requests of one host that the program has not fetched (`MAX_REQUESTS_OF_HOST`).
+/// The maximum number of pending requests of one host (`MAX_REQUESTS_OF_HOST`).
 const OF_HOST: i32 = 512;
 
 fn has_event_now(end: &End) -> bool {
     has_event(end, Duration::ZERO)
 }
 
+/// The program accepts this request of the peer.
+fn accept_from(peer: &Peer, events: *mut rdma_event_channel, req: Req) -> (End, Rep) {
+    peer.send(Message::Req(req));
+    let server = accept(take_request(events).0, 4, b"");
+    let Mad { message: Message::Rep(rep), .. } = peer.receive() else { panic!("no REP") };
+    (server, rep)
+}
+
 /// A REP of a queue pair that the peer does not have.
 fn other_reply(local_comm_id: u32, remote_comm_id: u32) -> Message {
     Message::Rep(Rep { local_qpn: 0x12_3457, ..rep(local_comm_id, remote_comm_id) })
-}
-
-fn resident_pages() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 /// A message with guessed communication ids: most often the slot of the process is right.
@@ -138,9 +143,7 @@ fn messages_of_another_address_change_no_connection() {
     }
     let (listening, events, port) = listener();
     let peer = Peer::new();
-    peer.send(Message::Req(req(port, 0x99)));
-    let server = accept(take_request(events).0, 4, b"");
-    let Mad { message: Message::Rep(rep), .. } = peer.receive() else { panic!("no REP") };
+    let (server, rep) = accept_from(&peer, events, req(port, 0x99));
     let (id, num) = (rep.local_comm_id, rep.local_qpn);
     // The ids are right, the address is not.
     let attack = || {
@@ -174,9 +177,7 @@ fn only_the_queue_pair_of_a_connection_makes_it_stale() {
     }
     let (listening, events, port) = listener();
     let peer = Peer::new();
-    peer.send(Message::Req(req(port, 0x99)));
-    let server = accept(take_request(events).0, 4, b"");
-    let Mad { message: Message::Rep(rep), .. } = peer.receive() else { panic!("no REP") };
+    let (server, rep) = accept_from(&peer, events, req(port, 0x99));
     peer.send(rtu(0x99, rep.local_comm_id));
     assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_ESTABLISHED);
     // Queue pairs of other hosts, another adapter of the peer, and another one of its queue pairs.
@@ -222,9 +223,7 @@ fn extreme_values_of_a_peer_fail_its_connection_at_most() {
     };
     (req.primary.hop_limit, req.primary.ack_timeout, req.primary.flow_label) = (0, 31, 0xf_ffff);
     (req.primary.traffic_class, req.primary.sl, req.primary.rate) = (255, 15, 63);
-    peer.send(Message::Req(req));
-    let server = accept(take_request(events).0, 4, b"");
-    let Mad { message: Message::Rep(own), .. } = peer.receive() else { panic!("no REP") };
+    let (server, own) = accept_from(&peer, events, req);
     assert!(own.responder_resources <= 128 && own.initiator_depth <= 128);
     peer.send(rtu(0x99, own.local_comm_id));
     assert_eq!(next_event(server.events).0, RDMA_CM_EVENT_ESTABLISHED);
@@ -304,34 +303,12 @@ fn a_flood_of_requests_keeps_no_other_host_out() {
     destroy(listening);
 }
 
-/// The last count of packets dropped as no message of connection management. It is logged when it has
-/// reached a power of two.
-static DROPPED: AtomicU32 = AtomicU32::new(0);
-
-struct Log;
-
-impl log::Log for Log {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        let line = record.args().to_string();
-        if let Some((_, count)) = line.split_once("dropped so far, connection management: ") {
-            DROPPED.store(count.parse().unwrap(), Ordering::SeqCst);
-        }
-    }
-
-    fn flush(&self) {}
-}
-
 #[test]
 fn nonsense_is_dropped_and_counted() {
     if !child_alone("nonsense_is_dropped_and_counted") {
         return;
     }
-    log::set_logger(&Log).unwrap();
-    log::set_max_level(log::LevelFilter::Debug);
+    count_drops();
     let (listening, events, port) = listener();
     let peer = Peer::new();
     let good = Mad { transaction: 7, message: Message::Req(req(port, 0x99)) }.encode();
@@ -353,7 +330,7 @@ fn nonsense_is_dropped_and_counted() {
     }
     peer.send(Message::Req(Req { local_qpn: 0x10_0000, ..req(port, 0x98) }));
     let (id, _) = take_request(events);
-    assert_eq!(DROPPED.load(Ordering::SeqCst), 4 + 1 + 6 + 1 + 20);
+    assert_eq!(dropped("connection management"), 4 + 1 + 6 + 1 + 20);
     // SAFETY: the identifier is destroyed once.
     assert_eq!(unsafe { cm::rdma_destroy_id(id) }, 0);
     destroy(listening);

@@ -5,6 +5,7 @@
 mod common;
 
 use common::cm_peer::{flow_of, packet};
+use common::resident_pages;
 use common::restart::child;
 use libc::c_int;
 use rdma_sys::*;
@@ -174,11 +175,6 @@ fn attack(socket: &UdpSocket, num: u32, key: u32, addr: u64, random: &mut fastra
         _ => (0..random.usize(..100)).map(|_| random.u8(..)).collect(),
     };
     let _ = socket.send_to(&bytes, ("127.0.0.1", UDP_PORT));
-}
-
-fn resident_pages() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 #[test]

@@ -5,16 +5,15 @@
 mod common;
 
 use common::cm_peer::{HERE, PEER, Peer};
+use common::drops::{count_drops, dropped};
 use common::ids::{address, bind};
 use common::restart::child_alone;
-use common::{End, LOCAL_WRITE, dereg, has_event_of, sge};
+use common::{End, LOCAL_WRITE, dereg, has_event_of, resident_pages, sge};
 use rdma_sys::rdma_cm_event_type::*;
 use rdma_sys::*;
 use softverbs::{rdma as cm, verbs};
-use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::ptr::null_mut;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use transport::roce::wire::cm::{
     CmaHeader, Mad, Message, PortSpace, ServiceId, SidrReq, SidrStatus, UDP_QKEY,
@@ -28,38 +27,8 @@ const UDP: rdma_port_space::Type = rdma_port_space::RDMA_PS_UDP;
 const GROUP: [u8; 4] = [239, 1, 2, 3];
 /// Bytes in front of the data of a receive.
 const HEADER: usize = 40;
-/// The maximum number of requests of one host that the program has not fetched (`MAX_REQUESTS_OF_HOST`).
+/// The maximum number of pending requests of one host (`MAX_REQUESTS_OF_HOST`).
 const OF_HOST: usize = 512;
-
-/// The last counts of dropped packets by reason. A count is logged when it has reached a power of two.
-static DROPPED: Mutex<Option<HashMap<String, u32>>> = Mutex::new(None);
-
-struct Log;
-
-impl log::Log for Log {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        let line = record.args().to_string();
-        let Some((_, counted)) = line.split_once("dropped so far, ") else { return };
-        let (reason, count) = counted.split_once(": ").unwrap();
-        let mut dropped = DROPPED.lock().unwrap();
-        dropped.get_or_insert_default().insert(reason.to_owned(), count.parse().unwrap());
-    }
-
-    fn flush(&self) {}
-}
-
-fn dropped(reason: &str) -> u32 {
-    DROPPED.lock().unwrap().as_ref().and_then(|counts| counts.get(reason)).copied().unwrap_or(0)
-}
-
-fn resident_pages() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
 
 fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap()
@@ -121,8 +90,7 @@ fn what_is_no_datagram_for_the_queue_pair_is_dropped_and_counted() {
     if !child_alone("what_is_no_datagram_for_the_queue_pair_is_dropped_and_counted") {
         return;
     }
-    log::set_logger(&Log).unwrap();
-    log::set_max_level(log::LevelFilter::Debug);
+    count_drops();
     let (end, stranger) = (datagrams(4), Stranger::new());
     let (num, mut memory) = (number(&end), vec![0xa5u8; 256]);
     let mr = end.register(&mut memory, LOCAL_WRITE);
@@ -167,7 +135,7 @@ fn what_is_no_datagram_for_the_queue_pair_is_dropped_and_counted() {
         "malformed",
         "multicast",
     ];
-    assert_eq!(reasons.map(dropped), [32, 8, 4, 4, 4, 4], "{DROPPED:?}");
+    assert_eq!(reasons.map(dropped), [32, 8, 4, 4, 4, 4]);
     // Without a receive, each is lost, and the queue pair goes on.
     for _ in 0..8 {
         stranger.datagram(HERE, num, UDP_QKEY, b"lost");
@@ -378,8 +346,7 @@ fn a_queue_pair_receives_from_groups_that_processes_of_its_own_have_joined() {
     if !child_alone("a_queue_pair_receives_from_groups_that_processes_of_its_own_have_joined") {
         return;
     }
-    log::set_logger(&Log).unwrap();
-    log::set_max_level(log::LevelFilter::Debug);
+    count_drops();
     let (end, stranger) = (datagrams(4), Stranger::new());
     let mut memory = vec![0; 128];
     let mr = end.register(&mut memory, LOCAL_WRITE);
@@ -412,7 +379,7 @@ fn a_queue_pair_receives_from_groups_that_processes_of_its_own_have_joined() {
     stranger.send([127, 0, 0, 8], GROUP, &bth, &deth, b"forged");
     stranger.datagram(GROUP, MULTICAST_QP, UDP_QKEY, b"member");
     assert_eq!((end.poll().wr_id, &memory[64 + HEADER..64 + 46]), (1, &b"member"[..]));
-    assert_eq!(["wrong Q_Key", "multicast", "wrong ICRC"].map(dropped), [1; 3], "{DROPPED:?}");
+    assert_eq!(["wrong Q_Key", "multicast", "wrong ICRC"].map(dropped), [1; 3]);
     dereg(mr);
     end.destroy();
 }

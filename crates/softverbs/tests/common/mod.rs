@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub(crate) mod cm_peer;
+pub(crate) mod drops;
 pub(crate) mod ids;
 pub(crate) mod namespace;
 pub(crate) mod restart;
@@ -335,4 +336,10 @@ pub(crate) fn pair(host: &std::ffi::CStr, depth: u32) -> (End, End) {
 pub(crate) fn dereg(mr: *mut ibv_mr) {
     // SAFETY: each region is deregistered exactly once.
     assert_eq!(unsafe { verbs::ibv_dereg_mr(mr) }, 0);
+}
+
+/// Pages of this process in memory.
+pub(crate) fn resident_pages() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
