@@ -19,3 +19,14 @@ pub mod sidr;
 pub mod stream;
 pub mod ud;
 pub mod world;
+
+/// Runs `input` with random bytes, fewer than `longest`: few of the rounds of a fuzzer, but in every run of
+/// the tests. Fewer still under Miri.
+#[cfg(test)]
+fn random_inputs(rounds: u64, longest: usize, mut input: impl FnMut(&[u8])) {
+    for seed in 0..if cfg!(miri) { 5 } else { rounds } {
+        let mut draw = crate::sim::random::Draw::new(seed);
+        let bytes: Vec<u8> = (0..draw.below(longest)).map(|_| draw.below(256) as u8).collect();
+        input(&bytes);
+    }
+}

@@ -433,16 +433,12 @@ mod tests {
     use super::run;
     use crate::roce::rc::Rc;
     use crate::roce::uc::Uc;
-    use crate::sim::random::Draw;
 
-    /// Few of the rounds of the fuzzer, but in every run of the tests.
     #[test]
     fn random_inputs() {
-        for seed in 0..if cfg!(miri) { 5 } else { 2_000 } {
-            let mut draw = Draw::new(seed);
-            let bytes: Vec<u8> = (0..draw.below(600)).map(|_| draw.below(256) as u8).collect();
-            run::<Rc>(&bytes);
-            run::<Uc>(&bytes);
-        }
+        crate::testing::random_inputs(2_000, 600, |bytes| {
+            run::<Rc>(bytes);
+            run::<Uc>(bytes);
+        });
     }
 }

@@ -244,16 +244,8 @@ fn answer(request_id: u32, host: u8) -> Message {
 
 #[cfg(test)]
 mod tests {
-    use super::run;
-    use crate::sim::random::Draw;
-
-    /// Few of the rounds of the fuzzer, but in every run of the tests.
     #[test]
     fn random_inputs() {
-        for seed in 0..if cfg!(miri) { 5 } else { 4_000 } {
-            let mut draw = Draw::new(seed);
-            let bytes: Vec<u8> = (0..draw.below(400)).map(|_| draw.below(256) as u8).collect();
-            run(&bytes);
-        }
+        crate::testing::random_inputs(4_000, 400, super::run);
     }
 }
