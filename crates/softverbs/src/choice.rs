@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The transport of the process.
 //!
-//! It is a setting, or with `auto`, which `rpma run` sets, a choice: RoCE if the user can have UDP port 4791,
-//! which has one user in a network namespace, otherwise iWARP. The first function that depends on the
-//! transport makes it, and binds the port for good, so it does not race with other users. A test of the port
-//! in `rpma run`, before the program starts, would; and a socket that only tests would be a member of the
-//! user's group, whose packets nobody receives. Children of fork(2) keep the choice.
+//! It is a setting, or with `auto`, which `rpma run` sets, a choice: RoCE if the user can bind UDP port 4791,
+//! which belongs to one user of a network namespace, otherwise iWARP. The first function that depends on the
+//! transport makes the choice, and keeps the port bound, so it does not race with other users. A probe in
+//! `rpma run`, before the program starts, would; and the kernel would deliver packets to the socket of the
+//! probe, since it joins the SO_REUSEPORT group of the user. Children of fork(2) inherit the choice.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -37,8 +37,8 @@ pub(crate) type Delivered = Batch<Bytes>;
 /// Maximum calls of recvmsg(2) on a socket in a row. What they return, up to 64 KiB each, stays in the cache
 /// of the processor until it is placed.
 const CALLS: usize = 4;
-/// After so many calls of recvmsg(2) that returned packets, the socket is checked for packets that it had no
-/// room for. A fixed trade-off, no prediction: an overflow takes more.
+/// Number of successful calls of recvmsg(2) after which the drop counter of the socket is read. A fixed
+/// trade-off, no prediction: fewer packets do not overflow the socket.
 const BURST: usize = 16;
 /// Maximum length of a packet in bytes: 4096 of payload and the largest headers.
 const MAX_PACKET_LEN: usize = 4096 + 128;

@@ -61,7 +61,7 @@ impl Inbound {
         Self { rq, message: Message::None }
     }
 
-    /// Whether a message has begun and has not ended.
+    /// Whether a message is in progress.
     pub(super) fn has_begun(&self) -> bool {
         !matches!(self.message, Message::None)
     }

@@ -28,9 +28,9 @@ use crate::roce::wire::{Bth, Opcode, Operation, Packet, Psn, is_same_partition};
 use crate::rq::RecvQueue;
 use crate::wr::{Op, SendWr, status};
 
-/// A packet so many PSNs or less before the expected one is late or a duplicate. At a million packets a
-/// second it is late by 4 ms. Not more: so many packets are dropped without need when a peer begins again
-/// with lower PSNs, or after a forged packet with a higher one.
+/// A packet at most this number of PSNs before the expected one is late or a duplicate, and is dropped. At a
+/// million packets a second that is 4 ms. A larger value would drop more packets of a peer that restarts with
+/// lower PSNs, and after a forged packet with a higher one.
 const LATE: i32 = 1 << 12;
 
 /// A queue pair of type UC.

@@ -11,7 +11,7 @@ use crate::cm::addr::is_of_this_host;
 use crate::cm::id::Id;
 use crate::port;
 
-/// Logs that the peer has not answered, and returns the text.
+/// Logs that a connection attempt has timed out, and returns the message.
 pub(super) fn unanswered(id: &Id) -> String {
     let peer = id.state().dst.map(|dst| dst.to_string()).unwrap_or_default();
     let why = format!(
@@ -22,7 +22,7 @@ pub(super) fn unanswered(id: &Id) -> String {
     why
 }
 
-/// Logs why a peer has rejected a connection, and returns it.
+/// Logs why a peer has rejected a connection, and returns the message.
 pub(super) fn rejected(id: &Id, reason: Reason) -> String {
     let peer = id.state().dst.map(|dst| dst.to_string()).unwrap_or_default();
     let (level, why) = match reason {

@@ -236,7 +236,7 @@ fn an_atomic_write_waits_for_a_flush_to_persistence() {
     assert_eq!(pair.bytes(1, 0x800, 8), 2u64.to_ne_bytes());
 }
 
-/// A flush that is not durable yet has arrived, then an atomic write, and so many writes.
+/// Delivers a flush that is not durable yet, an atomic write, and this number of writes.
 fn with_writes_behind_an_atomic_write_that_waits(writes: u32) -> Pair {
     let mut pair = Pair::new();
     pair.hosts[1].durable = Durable::Later;
