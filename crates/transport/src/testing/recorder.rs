@@ -127,6 +127,22 @@ impl<L> Recorder<L> {
     pub fn bytes(&self, addr: u64, len: usize) -> &[u8] {
         self.memory.at(addr, len)
     }
+
+    /// The completions since the last look, of both queues; other calls are forgotten.
+    pub fn completions(&mut self) -> Vec<Completion> {
+        let calls = std::mem::take(&mut self.calls).into_iter();
+        calls
+            .filter_map(|call| match call {
+                Call::SendDone(completion) | Call::RecvDone(completion) => Some(completion),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Of those: the id of the request and the status of each.
+    pub fn statuses(&mut self) -> Vec<(u64, u32)> {
+        self.completions().into_iter().map(|completion| (completion.wr_id, completion.status)).collect()
+    }
 }
 
 impl<L> World for Recorder<L> {

@@ -87,20 +87,6 @@ impl Pair {
         }
     }
 
-    fn completions(&mut self, me: usize) -> Vec<Completion> {
-        let calls = std::mem::take(&mut self.hosts[me].calls).into_iter();
-        calls
-            .filter_map(|call| match call {
-                Call::SendDone(completion) | Call::RecvDone(completion) => Some(completion),
-                _ => None,
-            })
-            .collect()
-    }
-
-    fn statuses(&mut self, me: usize) -> Vec<(u64, u32)> {
-        self.completions(me).into_iter().map(|completion| (completion.wr_id, completion.status)).collect()
-    }
-
     fn dropped(&mut self) -> Vec<Dropped> {
         std::mem::take(&mut self.hosts[1].link.dropped)
     }
@@ -128,7 +114,7 @@ fn a_send_is_cut_into_packets_and_complete_when_they_are_sent() {
         assert_eq!((bth.psn, bth.dest_qp), (Psn::new(FIRST + n), NUMBERS[1]));
         assert_eq!((bth.ack_req, bth.solicited), (false, n == 2));
     }
-    let sent = pair.completions(0);
+    let sent = pair.hosts[0].completions();
     assert_eq!((sent.len(), sent[0].wr_id, sent[0].status, sent[0].opcode), (1, 1, OK, opcode::SEND));
     pair.arrives(&packets);
     let expected = Completion {
@@ -140,7 +126,7 @@ fn a_send_is_cut_into_packets_and_complete_when_they_are_sent() {
         solicited: true,
         ..Completion::default()
     };
-    assert_eq!(pair.completions(1), [expected]);
+    assert_eq!(pair.hosts[1].completions(), [expected]);
     let memory = &pair.hosts[1].memory.bytes;
     assert!(memory[0x2000..0x2000 + 600].iter().all(|byte| *byte == 0x55));
     assert!(memory[0x2000 + 600..] == behind);
@@ -155,15 +141,15 @@ fn writes_with_immediate_data_take_a_receive_and_others_none() {
     assert_eq!(operations(&packets), [Operation::WriteFirst, Operation::WriteLast]);
     pair.arrives(&packets);
     assert!(pair.hosts[1].memory.bytes[0x1000..0x1000 + 300].iter().all(|byte| *byte == 0x55));
-    assert_eq!(pair.completions(1), []);
+    assert_eq!(pair.hosts[1].completions(), []);
     pair.post_receive(7, 0, 0);
     let packets = pair.sends(wr(2, Op::WriteWithImm, 300));
     assert_eq!(operations(&packets), [Operation::WriteFirst, Operation::WriteLastImm]);
     pair.arrives(&packets);
-    let got = pair.completions(1);
+    let got = pair.hosts[1].completions();
     assert_eq!((got[0].wr_id, got[0].status, got[0].byte_len), (7, OK, 300));
     assert_eq!((got[0].opcode, got[0].extra), (opcode::RECV_RDMA_WITH_IMM, Extra::Imm([1, 2, 3, 4])));
-    assert_eq!(pair.statuses(0), [(1, OK), (2, OK)]);
+    assert_eq!(pair.hosts[0].statuses(), [(1, OK), (2, OK)]);
 }
 
 #[test]
@@ -175,12 +161,12 @@ fn a_lost_packet_ends_its_message_and_the_receive_is_used_by_the_next() {
         let mut packets = pair.sends(wr(1, Op::Send, 600));
         packets.remove(lost);
         pair.arrives(&packets);
-        assert_eq!(pair.completions(1), [], "packet {lost} is lost");
+        assert_eq!(pair.hosts[1].completions(), [], "packet {lost} is lost");
         let next = pair.sends(wr(2, Op::Send, 500));
         pair.arrives(&next);
-        let got = pair.completions(1);
+        let got = pair.hosts[1].completions();
         assert_eq!((got.len(), got[0].wr_id, got[0].status, got[0].byte_len), (1, 7, OK, 500));
-        assert_eq!(pair.statuses(0), [(1, OK), (2, OK)]);
+        assert_eq!(pair.hosts[0].statuses(), [(1, OK), (2, OK)]);
         assert!(pair.hosts[1].link.dropped.iter().all(|why| *why == Dropped::Psn));
     }
 }
@@ -192,12 +178,12 @@ fn late_and_repeated_packets_are_dropped() {
     let messages: Vec<_> = (1..4).map(|id| pair.sends(wr(id, Op::Send, 300))).collect();
     pair.arrives(&messages[0]);
     pair.arrives(&messages[0]);
-    assert_eq!((pair.statuses(1), pair.dropped()), (vec![(0, OK)], vec![Dropped::Psn; 2]));
+    assert_eq!((pair.hosts[1].statuses(), pair.dropped()), (vec![(0, OK)], vec![Dropped::Psn; 2]));
     // A repeated packet in the middle of a message does not end it.
     pair.arrives([&messages[2][0], &messages[2][0], &messages[0][1], &messages[2][1]]);
-    assert_eq!((pair.statuses(1), pair.dropped()), (vec![(1, OK)], vec![Dropped::Psn; 2]));
+    assert_eq!((pair.hosts[1].statuses(), pair.dropped()), (vec![(1, OK)], vec![Dropped::Psn; 2]));
     pair.arrives(&messages[1]);
-    assert_eq!((pair.statuses(1), pair.dropped()), (vec![], vec![Dropped::Psn; 2]));
+    assert_eq!((pair.hosts[1].statuses(), pair.dropped()), (vec![], vec![Dropped::Psn; 2]));
 }
 
 #[test]
@@ -210,7 +196,7 @@ fn a_message_that_begins_within_another_replaces_it() {
     let mut only = pair.sends(wr(2, Op::Send, 8));
     only[0][PSN_AT..][..3].copy_from_slice(&[0xff, 0xff, 0xff]);
     pair.arrives(&only);
-    assert_eq!((pair.statuses(1), pair.dropped()), (vec![(7, OK)], vec![]));
+    assert_eq!((pair.hosts[1].statuses(), pair.dropped()), (vec![(7, OK)], vec![]));
     // A packet of another operation ends the message and is dropped itself.
     pair.post_receive(8, 0x2000, 1000);
     let send = pair.sends(wr(3, Op::Send, 300));
@@ -218,7 +204,7 @@ fn a_message_that_begins_within_another_replaces_it() {
     let mut last = write[1].clone();
     last[PSN_AT..][..3].copy_from_slice(&send[1][PSN_AT..][..3]);
     pair.arrives([&send[0], &last, &send[1]]);
-    assert_eq!((pair.statuses(1), pair.dropped()), (vec![], vec![Dropped::Malformed, Dropped::Psn]));
+    assert_eq!((pair.hosts[1].statuses(), pair.dropped()), (vec![], vec![Dropped::Malformed, Dropped::Psn]));
 }
 
 #[test]
@@ -236,7 +222,7 @@ fn the_first_packet_may_have_any_psn_and_a_gap_any_length() {
         let packets = [late_by(0), late_by(1), late_by(late - 1), late_by(late), late_by(0)];
         pair.arrives(&packets);
         // The fourth is so late that it is the first one after a gap.
-        assert_eq!(pair.statuses(1), [(0, OK), (1, OK), (2, OK)], "{psn:x}");
+        assert_eq!(pair.hosts[1].statuses(), [(0, OK), (1, OK), (2, OK)], "{psn:x}");
         assert_eq!(pair.dropped(), [Dropped::Psn; 2]);
     }
 }
@@ -266,7 +252,7 @@ fn what_has_no_receive_or_is_not_permitted_is_dropped() {
     pair.post_receive(7, 0, 1000);
     let packets = pair.sends(wr(6, Op::Send, 300));
     pair.arrives(&packets);
-    assert_eq!(pair.statuses(1), [(7, OK)]);
+    assert_eq!(pair.hosts[1].statuses(), [(7, OK)]);
 }
 
 #[test]
@@ -277,13 +263,13 @@ fn a_receive_of_a_message_that_is_dropped_stays_unless_it_is_shared() {
         let packets = pair.sends(wr(1, Op::Send, 300));
         pair.arrives(&packets);
         assert_eq!(pair.dropped(), [Dropped::TooLong]);
-        assert_eq!(pair.statuses(1), if own { vec![] } else { vec![(7, status::LOC_LEN_ERR)] });
+        assert_eq!(pair.hosts[1].statuses(), if own { vec![] } else { vec![(7, status::LOC_LEN_ERR)] });
         assert_eq!(pair.qps[1].has_receive(), own);
         let mut pair = Pair::with(own, LOCAL_WRITE);
         pair.post_receive(7, 0, 1000);
         let packets = pair.sends(wr(1, Op::Send, 600));
         pair.arrives([&packets[0], &packets[2]]);
-        assert_eq!(pair.statuses(1), if own { vec![] } else { vec![(7, status::REM_INV_REQ_ERR)] });
+        assert_eq!(pair.hosts[1].statuses(), if own { vec![] } else { vec![(7, status::REM_INV_REQ_ERR)] });
         assert!(pair.qps[1].is_open());
     }
 }
@@ -294,7 +280,7 @@ fn memory_of_a_receive_that_cannot_be_written_ends_the_queue_pair() {
     pair.hosts[1].queues.receives.extend([RecvWr::one(7, BASE, 100, BARE), RecvWr::one(8, BASE, 100, STAG)]);
     let packets = pair.sends(wr(1, Op::Send, 8));
     pair.arrives(&packets);
-    assert_eq!(pair.statuses(1), [(7, status::LOC_PROT_ERR), (8, status::WR_FLUSH_ERR)]);
+    assert_eq!(pair.hosts[1].statuses(), [(7, status::LOC_PROT_ERR), (8, status::WR_FLUSH_ERR)]);
     assert_eq!(pair.hosts[1].ended, Some(Ended::Completed));
 }
 
@@ -316,13 +302,13 @@ fn malformed_packets_end_the_message_only_if_they_have_its_psn() {
     let (rc, short) = (of_rc(&packets[1]), packets[1][..11].to_vec());
     pair.arrives([&packets[0], &rc, &other_partition, &short, &packets[1], &packets[2]]);
     assert_eq!(pair.dropped(), [Dropped::Malformed, Dropped::Pkey, Dropped::Malformed]);
-    assert_eq!(pair.statuses(1), [(7, OK)]);
+    assert_eq!(pair.hosts[1].statuses(), [(7, OK)]);
     // The middle of a message has the length of the path MTU.
     pair.post_receive(8, 0, 1000);
     let packets = pair.sends(wr(2, Op::Send, 600));
     let cut = packets[1][..packets[1].len() - 4].to_vec();
     pair.arrives([&packets[0], &cut, &packets[2]]);
-    assert_eq!((pair.dropped(), pair.statuses(1)), (vec![Dropped::Malformed, Dropped::Psn], vec![]));
+    assert_eq!((pair.dropped(), pair.hosts[1].statuses()), (vec![Dropped::Malformed, Dropped::Psn], vec![]));
 }
 
 #[test]
@@ -330,13 +316,13 @@ fn a_full_link_keeps_the_rest_of_a_message() {
     let mut pair = Pair::new();
     pair.hosts[0].link.room = Some(2);
     let packets = pair.sends(wr(1, Op::Send, 600));
-    assert_eq!((packets.len(), pair.statuses(0)), (2, vec![]));
+    assert_eq!((packets.len(), pair.hosts[0].statuses()), (2, vec![]));
     pair.hosts[0].link.room = None;
     pair.step(0, reason::POSTED);
     assert_eq!(pair.hosts[0].link.sent.len(), 0, "the link has not reported room");
     pair.step(0, reason::WRITABLE);
     let rest = std::mem::take(&mut pair.hosts[0].link.sent);
-    assert_eq!((operations(&rest), pair.statuses(0)), (vec![Operation::SendLast], vec![(1, OK)]));
+    assert_eq!((operations(&rest), pair.hosts[0].statuses()), (vec![Operation::SendLast], vec![(1, OK)]));
 }
 
 #[test]
@@ -350,10 +336,10 @@ fn a_message_that_has_begun_is_sent_in_sqd() {
     pair.sends(wr(2, Op::Send, 8));
     pair.step(0, reason::WRITABLE);
     assert!(pair.qps[0].has_drained() && !pair.qps[0].has_drained(), "reported once");
-    assert_eq!(pair.statuses(0), [(1, OK)]);
+    assert_eq!(pair.hosts[0].statuses(), [(1, OK)]);
     pair.qps[0].drain(false);
     pair.step(0, reason::POSTED);
-    assert_eq!(pair.statuses(0), [(2, OK)]);
+    assert_eq!(pair.hosts[0].statuses(), [(2, OK)]);
 }
 
 #[test]
@@ -369,13 +355,13 @@ fn a_request_that_fails_leads_to_sqe_and_receives_go_on() {
         pair.hosts[0].queues.sends.extend([wr(1, Op::Send, 8), failing, wr(3, Op::Send, 8)]);
         pair.step(0, reason::POSTED);
         assert!(pair.hosts[0].calls.contains(&Call::SendFailed));
-        assert_eq!(pair.statuses(0), [(1, OK), (2, status), (3, status::WR_FLUSH_ERR)]);
+        assert_eq!(pair.hosts[0].statuses(), [(1, OK), (2, status), (3, status::WR_FLUSH_ERR)]);
         assert!(pair.qps[0].is_open());
         pair.resume();
         pair.hosts[0].link.sent.clear();
         let packets = pair.sends(wr(4, Op::Send, 8));
         assert_eq!(Packet::parse(&packets[0]).unwrap().bth.psn, Psn::new(FIRST + 1));
-        assert_eq!(pair.statuses(0), [(4, OK)]);
+        assert_eq!(pair.hosts[0].statuses(), [(4, OK)]);
     }
 }
 
@@ -388,11 +374,11 @@ fn memory_that_is_gone_in_the_middle_of_a_message_ends_it_at_the_peer_too() {
     pair.hosts[0].memory.mapped_to = BASE;
     pair.hosts[0].link.room = None;
     pair.step(0, reason::WRITABLE);
-    assert_eq!(pair.statuses(0), [(1, status::LOC_PROT_ERR)]);
+    assert_eq!(pair.hosts[0].statuses(), [(1, status::LOC_PROT_ERR)]);
     pair.resume();
     packets.extend(pair.sends(SendWr { local: Local::Inline([7; 32]), ..wr(2, Op::Send, 8) }));
     pair.arrives(&packets);
-    let got = pair.completions(1);
+    let got = pair.hosts[1].completions();
     assert_eq!((got.len(), got[0].wr_id, got[0].status, got[0].byte_len), (1, 7, OK, 8));
 }
 
@@ -422,5 +408,5 @@ fn messages_without_payload_name_no_memory() {
     pair.arrives(&packets);
     let packets = pair.sends(SendWr { local: nothing, ..wr(2, Op::Send, 0) });
     pair.arrives(&packets);
-    assert_eq!((pair.statuses(1), pair.dropped()), (vec![(7, OK)], vec![]));
+    assert_eq!((pair.hosts[1].statuses(), pair.dropped()), (vec![(7, OK)], vec![]));
 }

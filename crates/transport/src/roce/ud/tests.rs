@@ -73,20 +73,6 @@ impl Pair {
         self.step(1, reason::READABLE);
     }
 
-    fn completions(&mut self, me: usize) -> Vec<Completion> {
-        let calls = std::mem::take(&mut self.hosts[me].calls).into_iter();
-        calls
-            .filter_map(|call| match call {
-                Call::SendDone(completion) | Call::RecvDone(completion) => Some(completion),
-                _ => None,
-            })
-            .collect()
-    }
-
-    fn statuses(&mut self, me: usize) -> Vec<(u64, u32)> {
-        self.completions(me).into_iter().map(|completion| (completion.wr_id, completion.status)).collect()
-    }
-
     fn dropped(&mut self) -> Vec<Dropped> {
         std::mem::take(&mut self.hosts[1].link.dropped)
     }
@@ -105,7 +91,7 @@ fn a_datagram_fills_a_receive_behind_its_header() {
     pair.post(SendWr { solicited: true, ..wr(1, Op::SendWithImm, 7) });
     assert_eq!(pair.hosts[0].link.aimed, [route(2)]);
     pair.carry();
-    let sent = pair.completions(0);
+    let sent = pair.hosts[0].completions();
     assert_eq!((sent[0].wr_id, sent[0].status, sent[0].opcode), (1, status::SUCCESS, opcode::SEND));
     let expected = Completion {
         wr_id: 7,
@@ -117,7 +103,7 @@ fn a_datagram_fills_a_receive_behind_its_header() {
         sender: Some(Sender { qp: NUMBERS[0], is_ipv4: true }),
         ..Completion::default()
     };
-    assert_eq!(pair.completions(1), [expected]);
+    assert_eq!(pair.hosts[1].completions(), [expected]);
     let memory = &pair.hosts[1].memory.bytes;
     assert_eq!((&memory[0x100..0x128], &memory[0x128..0x12f]), (&header()[..], &b"message"[..]));
     assert!(memory[0x12f..] == behind);
@@ -145,12 +131,12 @@ fn a_full_link_keeps_sends_in_the_queue() {
     pair.hosts[0].link.room = Some(1);
     pair.post(wr(1, Op::Send, 1));
     pair.post(wr(2, Op::Send, 2));
-    assert_eq!((pair.statuses(0), pair.qps[0].outstanding()), (vec![(1, 0)], 1));
+    assert_eq!((pair.hosts[0].statuses(), pair.qps[0].outstanding()), (vec![(1, 0)], 1));
     pair.hosts[0].link.room = None;
     pair.step(0, reason::POSTED);
-    assert_eq!(pair.statuses(0), [], "the link has not reported room");
+    assert_eq!(pair.hosts[0].statuses(), [], "the link has not reported room");
     pair.step(0, reason::WRITABLE);
-    assert_eq!(pair.statuses(0), [(2, 0)]);
+    assert_eq!(pair.hosts[0].statuses(), [(2, 0)]);
 }
 
 #[test]
@@ -168,12 +154,12 @@ fn what_has_no_receive_or_another_q_key_is_dropped() {
     pair.qps[1].set_qkey(1);
     pair.post(wr(3, Op::Send, 1));
     pair.carry();
-    assert_eq!((pair.dropped(), pair.statuses(1)), (vec![Dropped::Qkey], vec![]));
+    assert_eq!((pair.dropped(), pair.hosts[1].statuses()), (vec![Dropped::Qkey], vec![]));
     let mut right = wr(4, Op::Send, 1);
     right.to.as_mut().unwrap().qkey = 1;
     pair.post(right);
     pair.carry();
-    assert_eq!(pair.statuses(1), [(7, 0)]);
+    assert_eq!(pair.hosts[1].statuses(), [(7, 0)]);
 }
 
 #[test]
@@ -200,7 +186,7 @@ fn malformed_packets_are_dropped() {
     }
     let malformed = Dropped::Malformed;
     assert_eq!(pair.dropped(), [malformed, malformed, malformed, Dropped::Pkey]);
-    assert_eq!(pair.statuses(1), []);
+    assert_eq!(pair.hosts[1].statuses(), []);
 }
 
 #[test]
@@ -211,11 +197,11 @@ fn a_receive_that_is_too_short_stays_unless_it_is_shared() {
         pair.post(wr(1, Op::Send, 8));
         pair.carry();
         assert_eq!(pair.dropped(), [Dropped::TooLong]);
-        assert_eq!(pair.statuses(1), if own { vec![] } else { vec![(7, status::LOC_LEN_ERR)] });
+        assert_eq!(pair.hosts[1].statuses(), if own { vec![] } else { vec![(7, status::LOC_LEN_ERR)] });
         assert_eq!(pair.qps[1].has_receive(), own);
         pair.post(wr(2, Op::Send, 7));
         pair.carry();
-        assert_eq!(pair.statuses(1), if own { vec![(7, 0)] } else { vec![] });
+        assert_eq!(pair.hosts[1].statuses(), if own { vec![(7, 0)] } else { vec![] });
         assert!(pair.qps[1].is_open());
     }
 }
@@ -241,16 +227,16 @@ fn a_send_that_fails_leads_to_sqe_and_receives_go_on() {
         let in_sqe = at(&|call| *call == Call::SendFailed);
         let completed = at(&|call| matches!(call, Call::SendDone(done) if done.status != status::SUCCESS));
         assert!(in_sqe < completed, "the program may call ibv_modify_qp at once");
-        assert_eq!(pair.statuses(0), [(1, 0), (2, status), (3, flushed)]);
+        assert_eq!(pair.hosts[0].statuses(), [(1, 0), (2, status), (3, flushed)]);
         pair.post(wr(4, Op::Send, 8));
-        assert_eq!(pair.statuses(0), [(4, flushed)]);
+        assert_eq!(pair.hosts[0].statuses(), [(4, flushed)]);
         assert_eq!(pair.hosts[0].link.sent.len(), 1);
         let sent = [&header()[..], &pair.hosts[0].link.sent[0]].concat();
         pair.hosts[0].link.arrived.push_back(sent);
         pair.hosts[0].queues.receives.push_back(RecvWr::one(7, BASE, 2000, STAG));
         pair.qps[0].set_qkey(QKEYS[1] & !OWN_QKEY);
         pair.step(0, reason::READABLE);
-        assert_eq!(pair.statuses(0), [(7, 0)]);
+        assert_eq!(pair.hosts[0].statuses(), [(7, 0)]);
     }
 }
 
@@ -260,10 +246,10 @@ fn sends_are_begun_again_after_sqd() {
     pair.qps[0].drain(true);
     assert!(pair.qps[0].has_drained() && !pair.qps[0].has_drained(), "reported once");
     pair.post(wr(1, Op::Send, 8));
-    assert_eq!(pair.statuses(0), []);
+    assert_eq!(pair.hosts[0].statuses(), []);
     pair.qps[0].drain(false);
     pair.step(0, reason::POSTED);
-    assert_eq!((pair.statuses(0), pair.qps[0].has_drained()), (vec![(1, 0)], false));
+    assert_eq!((pair.hosts[0].statuses(), pair.qps[0].has_drained()), (vec![(1, 0)], false));
 }
 
 #[test]
@@ -274,7 +260,7 @@ fn memory_of_a_receive_that_cannot_be_written_ends_the_queue_pair() {
     let before = pair.hosts[1].memory.bytes.clone();
     pair.post(wr(1, Op::Send, 8));
     pair.carry();
-    assert_eq!(pair.statuses(1), [(7, status::LOC_PROT_ERR), (8, status::WR_FLUSH_ERR)]);
+    assert_eq!(pair.hosts[1].statuses(), [(7, status::LOC_PROT_ERR), (8, status::WR_FLUSH_ERR)]);
     assert!(pair.qps[1].is_over() && before == pair.hosts[1].memory.bytes);
 }
 
@@ -287,12 +273,12 @@ fn a_full_completion_queue_keeps_one_completion_and_drops_datagrams() {
         pair.post(wr(id, Op::Send, 8));
     }
     pair.carry();
-    assert_eq!((pair.statuses(1), pair.dropped()), (vec![(0, 0)], vec![Dropped::NoReceive]));
+    assert_eq!((pair.hosts[1].statuses(), pair.dropped()), (vec![(0, 0)], vec![Dropped::NoReceive]));
     pair.hosts[1].queues.recv_cq.room = 10;
     assert_eq!(pair.step(1, reason::ROOM).awaits, Awaits::Nothing);
     pair.post(wr(4, Op::Send, 8));
     pair.carry();
-    assert_eq!(pair.statuses(1), [(1, 0), (2, 0)]);
+    assert_eq!(pair.hosts[1].statuses(), [(1, 0), (2, 0)]);
 }
 
 #[test]
@@ -307,6 +293,6 @@ fn the_end_takes_what_has_arrived_and_flushes_the_rest() {
     pair.hosts[1].link.room = Some(0);
     pair.step(1, reason::DISCONNECT);
     let flushed = status::WR_FLUSH_ERR;
-    assert_eq!(pair.statuses(1), [(7, 0), (9, flushed), (8, flushed)]);
+    assert_eq!(pair.hosts[1].statuses(), [(7, 0), (9, flushed), (8, flushed)]);
     assert!(pair.qps[1].is_over() && pair.hosts[1].queues.ended);
 }
