@@ -184,14 +184,9 @@ impl Port {
     }
 
     /// The port for a process without queue pairs, which uses another transport if this fails; it then has no
-    /// slot. EACCES: the processes of the user do not trust each other ([`owners`]).
+    /// slot. EACCES: processes of the user cannot trust each other ([`owners::distrust`]).
     pub(crate) fn open_first() -> Result<Arc<Self>, Unavailable> {
-        let user = sys::effective_user();
-        if !owners::trusts_itself(user) {
-            let why = format!(
-                "processes of the user {user} do not trust each other, since it stands for all users without a \
-                 mapping in a user namespace"
-            );
+        if let Some(why) = owners::distrust(sys::effective_user()) {
             return Err(Unavailable { errno: libc::EACCES, why });
         }
         let opened = Self::open(false);
@@ -213,6 +208,9 @@ impl Port {
         }
         let (engine, slot) = (Engine::get()?, numbers::slot()?);
         let sockets = Sockets::bind(&slot, with_ip_fields)?;
+        if let Some(why) = owners::distrust(slot.user()) {
+            log::warn!("RoCE: {why}, so it does not connect to processes of this host");
+        }
         let (owners, policy) = (Owners::new(slot.user()), config::get().policy);
         let port = Arc::new_cyclic(|this| Self {
             this: this.clone(),

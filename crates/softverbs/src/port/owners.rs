@@ -24,6 +24,8 @@ use transport::roce::wire::UDP_PORT;
 const TRUSTED_FOR: Duration = Duration::from_millis(200);
 /// How long a negative result is cached.
 const ABSENT_FOR: Duration = Duration::from_millis(20);
+/// The UDP sockets of this network namespace over IPv4, as the kernel lists them.
+const TABLE: &str = "/proc/thread-self/net/udp";
 /// The state of a listening socket (include/net/tcp_states.h).
 const TCP_LISTEN: &str = "0A";
 /// The overflow UID (/proc/sys/kernel/overflowuid).
@@ -103,8 +105,22 @@ impl Owners {
 }
 
 /// Whether the processes of a user trust each other.
-pub(super) fn trusts_itself(user: u32) -> bool {
+fn trusts_itself(user: u32) -> bool {
     user != NOBODY
+}
+
+/// Why this process trusts no other one, if that is so.
+pub(super) fn distrust(user: u32) -> Option<String> {
+    if !trusts_itself(user) {
+        return Some(format!(
+            "processes of the user {user} do not trust each other, since it stands for all users without a \
+             mapping in a user namespace"
+        ));
+    }
+    // The socket that claims the slot of this process need not be in it yet, but its first line is.
+    table()
+        .is_empty()
+        .then(|| format!("without {TABLE} (is /proc mounted?) this process trusts no other one"))
 }
 
 /// The claims of the slots by processes of all users: the inode of each socket, which no later socket has.
@@ -133,9 +149,9 @@ impl Claims {
     }
 }
 
-/// The text of /proc/net/udp; empty if it cannot be read.
+/// The text of [`TABLE`]; empty if it cannot be read.
 fn table() -> String {
-    whole(|| std::fs::read_to_string("/proc/thread-self/net/udp")).unwrap_or_default()
+    whole(|| std::fs::read_to_string(TABLE)).unwrap_or_default()
 }
 
 /// The slots of a user in the text of /proc/net/udp.
@@ -160,7 +176,7 @@ pub(super) fn loopback_sockets(user: Option<u32>) -> Vec<SocketAddrV4> {
 /// The number of sockets in the group of a family; `None` if the table cannot be read.
 pub(super) fn members(family: Family) -> Option<usize> {
     let path = match family {
-        Family::V4 => "/proc/thread-self/net/udp",
+        Family::V4 => TABLE,
         Family::V6 => "/proc/thread-self/net/udp6",
     };
     Some(members_in(&whole(|| std::fs::read_to_string(path)).ok()?))

@@ -107,6 +107,15 @@ pub(super) fn before() {
     exchange(&mut start(Family::V4, 2), 1);
 }
 
+/// A process that cannot read /proc cannot tell which slots are its user's.
+fn without_proc(transport: u32) {
+    let hidden = ["unshare", "--mount", "sh", "-ec", "mount -t tmpfs none /proc; exec \"$@\"", "sh"];
+    let command = [&hidden.map(str::to_owned)[..], &this_binary("process::chooser")].concat();
+    let mut process = Member::spawn_as(&command, Family::V4, None);
+    process.started().unwrap();
+    assert_eq!((process.num, process.query("is-bound")), (transport, 0));
+}
+
 #[test]
 fn auto_is_roce_for_the_user_who_has_the_port_and_iwarp_for_others() {
     in_namespace_with("chosen", &[("SOFTVERBS_TRANSPORT", "auto")]);
@@ -124,6 +133,7 @@ pub(super) fn chosen() {
     assert_eq!((first.num, first.query("is-bound")), (ROCE, 1), "no other process can take the port now");
     first.command("child");
     assert_eq!(start(None).num, ROCE);
+    without_proc(IWARP);
     if !may_change_user() {
         return;
     }
