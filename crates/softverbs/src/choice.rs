@@ -8,12 +8,10 @@
 //! probe, since it joins the SO_REUSEPORT group of the user. Children of fork(2) inherit the choice.
 #![forbid(unsafe_code)]
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use once_cell::race::OnceBox;
 
 use crate::config::{self, Transport};
-use crate::port::Port;
+use crate::port::{Port, Unavailable};
 
 /// What to do about peers with different transports, for the log.
 pub(crate) const REMEDY: &str =
@@ -21,23 +19,28 @@ pub(crate) const REMEDY: &str =
 
 pub(crate) fn transport() -> Transport {
     static CHOSEN: OnceBox<Transport> = OnceBox::new();
-    *CHOSEN.get_or_init(|| Box::new(config::get().transport.unwrap_or_else(choose)))
+    if let Some(chosen) = CHOSEN.get() {
+        return *chosen;
+    }
+    let (transport, unavailable) = choose();
+    // Threads may make the choice at the same time: the first result counts.
+    if let (Ok(()), Some(unavailable)) = (CHOSEN.set(Box::new(transport)), unavailable) {
+        log::warn!(
+            "soft0 uses iWARP, and so must its peers (rpma run --transport iwarp), because RoCE is not available: \
+             {}",
+            unavailable.why()
+        );
+    }
+    *CHOSEN.get_or_init(|| Box::new(transport))
 }
 
-/// Threads may make the choice at the same time; the first result counts, and one of them logs.
-fn choose() -> Transport {
-    static LOGGED: AtomicBool = AtomicBool::new(false);
+/// The transport, and why it is not RoCE if the setting leaves the choice.
+fn choose() -> (Transport, Option<Unavailable>) {
+    if let Some(transport) = config::get().transport {
+        return (transport, None);
+    }
     match Port::open_first() {
-        Ok(_) => Transport::Roce,
-        Err(unavailable) => {
-            if !LOGGED.swap(true, Ordering::Relaxed) {
-                log::warn!(
-                    "soft0 uses iWARP, and so must its peers (rpma run --transport iwarp), because RoCE is not \
-                     available: {}",
-                    unavailable.why()
-                );
-            }
-            Transport::Iwarp
-        }
+        Ok(_) => (Transport::Roce, None),
+        Err(unavailable) => (Transport::Iwarp, Some(unavailable)),
     }
 }
