@@ -6,25 +6,38 @@
 //! A program counts as bypassing if it was not linked with libibverbs, has loaded it since, and has called no
 //! function of this library.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{messages, real};
 
-const LIBIBVERBS: &CStr = c"libibverbs.so.1";
+/// The beginning of the name of its file.
+const LIBIBVERBS: &[u8] = b"libibverbs.so.1";
 const AUDIT: &[u8] = b"libsoftverbs-dl.so";
 
 /// The program or one of its libraries is linked with libibverbs, so its calls are bound to this library.
 static IS_LINKED: AtomicBool = AtomicBool::new(false);
 
-/// Whether libibverbs is loaded.
+/// Whether libibverbs is loaded. Unlike dlopen(3) with RTLD_NOLOAD, this does not search the file system.
 fn is_loaded() -> bool {
-    // SAFETY: the name is a C string. RTLD_NOLOAD does not load the library, so no constructor runs; the
-    // handle is closed once, and the program's own reference keeps the library loaded.
-    unsafe {
-        let handle = libc::dlopen(LIBIBVERBS.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-        !handle.is_null() && libc::dlclose(handle) == 0
-    }
+    // SAFETY: `is_libibverbs` has the signature of a callback and does not use its last argument.
+    unsafe { libc::dl_iterate_phdr(Some(is_libibverbs), ptr::null_mut()) != 0 }
+}
+
+/// Returns 1, which ends the iteration, for libibverbs.
+unsafe extern "C" fn is_libibverbs(info: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
+    // SAFETY: the loader passes a valid object whose name is null or a C string, and keeps both until the
+    // callback returns.
+    let name = unsafe {
+        let name = (*info).dlpi_name;
+        if name.is_null() {
+            return 0;
+        }
+        CStr::from_ptr(name)
+    };
+    let file = name.to_bytes().rsplit(|byte| *byte == b'/').next();
+    c_int::from(file.is_some_and(|file| file.starts_with(LIBIBVERBS)))
 }
 
 extern "C" fn at_load() {
@@ -46,7 +59,7 @@ extern "C" fn at_exit() {
 }
 
 // SAFETY: the loader calls what this section points to once, when the library is loaded; the function only
-// calls dlopen with RTLD_NOLOAD, which is permitted in a constructor.
+// calls dl_iterate_phdr, which is permitted in a constructor.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = at_load;
