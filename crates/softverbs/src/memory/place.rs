@@ -190,7 +190,7 @@ pub(crate) fn fetch(
 }
 
 /// As [`fetch`], the n-th of several pieces to byte `n * stride` of `into`: all or, with an error, any of
-/// them. At most [`sys::FETCH_BATCH`].
+/// them. More than [`sys::FETCH_BATCH`] are a fault.
 pub(crate) fn fetch_pieces(
     process: Process,
     pieces: &[Access],
@@ -201,7 +201,10 @@ pub(crate) fn fetch_pieces(
     let by = by.into();
     let mut grants = ArrayVec::<Grant, { sys::FETCH_BATCH }>::new();
     let mut sources = ArrayVec::<(u64, usize), { sys::FETCH_BATCH }>::new();
-    let mut rest = &pieces[..pieces.len().min(sys::FETCH_BATCH)];
+    let mut rest = pieces;
+    if pieces.len() > sys::FETCH_BATCH {
+        return Err(Unreachable::Fault);
+    }
     while let [first, others @ ..] = rest {
         // One grant for pieces that are contiguous.
         let mut whole = *first;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::super::table::{Region, register, register_at};
 use super::super::{AtEnd, deregister, region_of};
 use super::*;
+use crate::sys::FETCH_BATCH;
 use transport::access::LOCAL_WRITE;
 
 fn access(stag: u32, addr: u64, len: usize) -> Access {
@@ -182,6 +183,10 @@ fn every_piece_gets_its_own_bytes() {
     let mut got = vec![0u8; expected.len()];
     fetch(Process::own(), access(stag, addr, got.len()), 1, &mut got).unwrap();
     assert!(got == expected);
+    // More pieces than one system call takes.
+    let pieces: Vec<_> = (0..=FETCH_BATCH).map(|n| access(stag, addr + n as u64 * 2, 1)).collect();
+    assert_eq!(fetch_pieces(Process::own(), &pieces[1..], 1, &mut got, 1), Ok(()));
+    assert_eq!(fetch_pieces(Process::own(), &pieces, 1, &mut got, 1), Err(Unreachable::Fault));
     deregister(stag);
 }
 
