@@ -4,7 +4,8 @@
 //! A schedule is a function of its seed: which faults there are and how often, what the two programs post and
 //! when, in which pieces bytes travel, who ends the connection. A model of what verbs guarantee
 //! is kept beside the connections, and compared with each call that they make. `SIM_SCHEDULES` sets how many
-//! schedules are run, `SIM_SEED` runs one alone and prints what happens in it.
+//! schedules are run, `SIM_FIRST` the first of them, so that a long run can be continued; `SIM_SEED` runs one
+//! alone and prints what happens in it.
 
 mod checker;
 mod cm;

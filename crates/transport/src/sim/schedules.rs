@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Runs many schedules of a simulation, or one alone with a trace.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -23,17 +24,16 @@ fn number(name: &str) -> Option<u64> {
         .map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: not a number")))
 }
 
-/// Runs every THREADS-th seed below `schedules`, until one fails on any thread. The first thread reports
-/// progress.
-fn run_seeds<S: Simulation>(test: &str, first: u64, schedules: u64, failed: &AtomicBool) {
+/// Runs every THREADS-th seed, until one fails on any thread. The first thread reports progress.
+fn run_seeds<S: Simulation>(test: &str, thread: u64, seeds: Range<u64>, failed: &AtomicBool) {
     let mut sim = S::new(false);
     let mut reported = Instant::now();
-    for seed in (first..schedules).step_by(THREADS as usize) {
+    for seed in seeds.clone().skip(thread as usize).step_by(THREADS as usize) {
         if failed.load(Ordering::Relaxed) {
             return;
         }
-        if first == 0 && reported.elapsed() >= REPORT {
-            println!("{test}: {seed} of {schedules} schedules");
+        if thread == 0 && reported.elapsed() >= REPORT {
+            println!("{test}: {} of {} schedules", seed - seeds.start, seeds.end - seeds.start);
             reported = Instant::now();
         }
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| sim.run(seed))) {
@@ -56,19 +56,20 @@ pub(super) fn a_seed_is_a_schedule<S: Simulation>() {
     }
 }
 
-/// Runs `SIM_SCHEDULES` schedules, or that of `SIM_SEED`, in the test of this name.
+/// Runs `SIM_SCHEDULES` schedules, the first of which has the seed `SIM_FIRST` (0), or that of `SIM_SEED`, in
+/// the test of this name.
 pub(super) fn run<S: Simulation>(test: &str) {
     if let Some(seed) = number("SIM_SEED") {
         S::new(true).run(seed);
         return;
     }
-    let schedules = number("SIM_SCHEDULES").unwrap_or(20_000);
+    let (schedules, first) = (number("SIM_SCHEDULES").unwrap_or(20_000), number("SIM_FIRST").unwrap_or(0));
     let (failed, began) = (AtomicBool::new(false), Instant::now());
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
-            .map(|i| {
+            .map(|thread| {
                 let failed = &failed;
-                scope.spawn(move || run_seeds::<S>(test, i, schedules, failed))
+                scope.spawn(move || run_seeds::<S>(test, thread, first..first + schedules, failed))
             })
             .collect();
         for thread in threads {
