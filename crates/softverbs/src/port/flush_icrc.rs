@@ -2,8 +2,8 @@
 //! The ICRC of a FLUSH request: that of the standard, or that of rxe, which drops the former.
 //!
 //! A peer does not announce which one it accepts, so a requester that must repeat a FLUSH tries the other
-//! one, and keeps it for later requests. A packet that was lost has the same effect; soft0 accepts both, and
-//! with rxe the next repetition changes it back.
+//! one, and keeps it for later requests. A FLUSH is also repeated if it was lost, or if the peer takes long
+//! to carry it out. So a form that has worked is changed at the second repetition only.
 #![forbid(unsafe_code)]
 
 use transport::roce::wire::{Flow, ICRC_LEN, Opcode, Operation, Psn, icrc, psn_of};
@@ -14,6 +14,10 @@ const FLUSH: Opcode = Opcode::Rc(Operation::Flush);
 pub(super) struct FlushIcrc {
     /// The PSN of the last FLUSH request.
     last: Option<Psn>,
+    /// The PSN of the first FLUSH request that was sent again, and how often.
+    repeated: Option<(Psn, u32)>,
+    /// The peer has acknowledged a request in this form, as far as can be told.
+    has_worked: bool,
     /// FLUSH requests get the ICRC of rxe.
     is_of_rxe: bool,
 }
@@ -26,11 +30,29 @@ impl FlushIcrc {
     /// Records a packet that is sent next.
     #[inline]
     pub(super) fn note(&mut self, packet: &[u8]) {
-        if let Some(psn) = flush_psn(packet) {
-            let is_repeated = self.last.is_some_and(|last| psn.distance(last) <= 0);
-            self.is_of_rxe ^= is_repeated;
-            self.last = Some(psn);
+        let Some(psn) = flush_psn(packet) else { return };
+        if self.last.is_some_and(|last| psn.distance(last) <= 0) {
+            self.repeat(psn);
         }
+        self.last = Some(psn);
+    }
+
+    /// Requests are sent again from this one on.
+    fn repeat(&mut self, psn: Psn) {
+        let times = match self.repeated {
+            Some((same, times)) if same == psn => times + 1,
+            // The former one was acknowledged after its only repetition.
+            Some((_, 1)) => {
+                self.has_worked = true;
+                1
+            }
+            _ => 1,
+        };
+        if times > 1 || !self.has_worked {
+            self.is_of_rxe = !self.is_of_rxe;
+            self.has_worked = false;
+        }
+        self.repeated = Some((psn, times));
     }
 
     /// The ICRC of a packet with this identification.
@@ -83,7 +105,21 @@ mod tests {
         assert_eq!(sent(&mut form, &[(Flush, 0xff_ffff), (WriteOnly, 0), (Flush, 1)]), [false; 3]);
         // All are sent again: the form changes once.
         assert_eq!(sent(&mut form, &[(Flush, 0xff_ffff), (WriteOnly, 0), (Flush, 1)]), [true, false, true]);
-        assert_eq!(sent(&mut form, &[(Flush, 2), (WriteOnly, 3), (WriteOnly, 3)]), [true, false, false]);
-        assert_eq!(sent(&mut form, &[(Flush, 4), (Flush, 4)]), [true, false]);
+        assert_eq!(sent(&mut form, &[(Flush, 0xff_ffff), (WriteOnly, 0), (Flush, 1)]), [false; 3]);
+    }
+
+    #[test]
+    fn a_form_that_has_worked_is_changed_at_the_second_repetition() {
+        use Operation::Flush;
+        let mut form = FlushIcrc::default();
+        assert_eq!(
+            sent(&mut form, &[(Flush, 1), (Flush, 1), (Flush, 2), (Flush, 3)]),
+            [false, true, true, true]
+        );
+        // A slow one, and the next one.
+        assert_eq!(sent(&mut form, &[(Flush, 3), (Flush, 4)]), [true; 2]);
+        // One that is so slow that it is repeated twice. The next one is repeated, since its form is wrong.
+        assert_eq!(sent(&mut form, &[(Flush, 4), (Flush, 4), (Flush, 5)]), [true, false, false]);
+        assert_eq!(sent(&mut form, &[(Flush, 5), (Flush, 6), (Flush, 6)]), [true; 3]);
     }
 }
