@@ -7,7 +7,7 @@ use super::random::{Random, opcodes};
 
 /// Miri takes a thousand times longer for each.
 fn rounds(of_a_processor: usize) -> usize {
-    if cfg!(miri) { of_a_processor / 20 } else { of_a_processor }
+    if cfg!(miri) { of_a_processor / 100 } else { of_a_processor }
 }
 
 #[test]
