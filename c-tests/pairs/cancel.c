@@ -67,7 +67,7 @@ waits_target(struct side *side)
 	req = next_req(&node, NULL);
 	start_link(&link, &req, &in);
 	finish_link(&link);
-	fds = count_fds();
+	fds = settled_fds();
 	for (unsigned i = 0; i < CANCELLATIONS; i++) {
 		struct waits w = {.node = &node, .link = &link, .which = (int)(i % 3)};
 		pthread_t thread;
@@ -159,7 +159,7 @@ busy_initiator(struct side *side)
 	unsigned fds;
 
 	connect_with_region(&node, &link, &local, side, 4096, USAGE_ALL, NULL);
-	fds = count_fds();
+	fds = settled_fds();
 	for (unsigned i = 0; i < BUSY_CANCELLATIONS; i++) {
 		struct work w = {.node = &node, .link = &link, .local = &local};
 		pthread_t thread;

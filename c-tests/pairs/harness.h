@@ -72,6 +72,9 @@ unsigned count_fds(void);
 unsigned count_sockets(void);
 unsigned count_threads(void);
 
+/* Open descriptors once their number stays: over RoCE the sides share memory a moment after connecting. */
+unsigned settled_fds(void);
+
 /*
  * Mappings of this process that it shares with the peer of a connection: none if all connections use TCP.
  */

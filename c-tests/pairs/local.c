@@ -56,6 +56,15 @@ listen_to_log(void)
 	OK(rpma_log_set_threshold(RPMA_LOG_THRESHOLD, RPMA_LOG_LEVEL_NOTICE));
 }
 
+/* The number of mappings once it is this: over RoCE the sides share memory a moment after the connection. */
+static unsigned
+await_shared(unsigned wanted)
+{
+	for (int i = 0; i < 500 && count_shared() != wanted; i++)
+		sleep_ms(10);
+	return count_shared();
+}
+
 /* A connection that is written to and read from, with so many mappings at this side. */
 static void
 target(struct side *side, unsigned shared)
@@ -69,7 +78,7 @@ target(struct side *side, unsigned shared)
 	region_new(&node, &region, SIZE, USAGE_ALL);
 	fill_pattern(region.ptr, SIZE, SEED_T);
 	accept_link(&node, &link, NULL, &region);
-	EXPECT(count_shared() == shared, "%u mappings", count_shared());
+	EXPECT(await_shared(shared) == shared, "%u mappings", count_shared());
 	say(side, 'C');
 	await_end(&link);
 	check_pattern(region.ptr, SIZE / 2, SEED_I, "what was written");
@@ -94,7 +103,7 @@ initiator(struct side *side, unsigned shared, const char *why)
 	region_new(&node, &region, SIZE, USAGE_ALL);
 	connect_link(&node, &link, NULL, NULL);
 	hear(side, 'C');
-	EXPECT(count_shared() == shared, "%u mappings", count_shared());
+	EXPECT(await_shared(shared) == shared, "%u mappings", count_shared());
 	EXPECT(notices == (why != NULL), "%u notices, the last one: %s", notices, notice);
 	EXPECT(why == NULL || strstr(notice, why) != NULL, "the notice is: %s", notice);
 	read_part(&link, &region, 0, 0, SIZE);

@@ -147,6 +147,22 @@ count_fds(void)
 }
 
 unsigned
+settled_fds(void)
+{
+	unsigned fds = count_fds();
+
+	for (unsigned unchanged = 0; unchanged < 30; unchanged++) {
+		unsigned before = fds;
+
+		sleep_ms(10);
+		fds = count_fds();
+		if (fds != before)
+			unchanged = 0;
+	}
+	return fds;
+}
+
+unsigned
 count_sockets(void)
 {
 	/* one of them is the harness's own */

@@ -381,53 +381,102 @@ srq_i(struct side *side)
 #define PART 16384
 #define ROUNDS 20
 static void
-both_ways(struct side *side)
+exchange(struct rc *rc)
 {
 	const uint32_t seed = 1;
-	struct rc rc;
 
-	make_rc(&rc, side, (struct rc_terms){.qps = RC_QPS, .length = RC_QPS * 5 * PART, .mtu = IBV_MTU_4096});
 	for (uint32_t round = 0; round < ROUNDS; round++) {
 		for (uint32_t i = 0; i < RC_QPS; i++) {
-			char *part = rc.memory + i * 5 * PART;
+			char *part = rc->memory + i * 5 * PART;
 
 			fill_pattern(part, PART, seed + i + round); /* to be written, read and sent */
 			memset(part + PART, 0, 4 * PART);
-			post_receive(&rc, (int)i, i, (size_t)(i * 5 + 3) * PART, PART);
+			post_receive(rc, (int)i, i, (size_t)(i * 5 + 3) * PART, PART);
 		}
-		meet(&rc);
+		meet(rc);
 		for (uint32_t i = 0; i < RC_QPS; i++) {
 			struct ibv_sge entry;
-			struct ibv_send_wr wr = request(&entry, &rc, IBV_WR_RDMA_WRITE, 0, i * 5 * PART, PART);
+			struct ibv_send_wr wr = request(&entry, rc, IBV_WR_RDMA_WRITE, 0, i * 5 * PART, PART);
 
 			wr.wr.rdma.remote_addr += PART;
 			wr.send_flags = 0;
-			post_wr(&rc, (int)i, &wr);
-			wr = request(&entry, &rc, IBV_WR_RDMA_READ, 0, (size_t)(i * 5 + 2) * PART, PART);
+			post_wr(rc, (int)i, &wr);
+			wr = request(&entry, rc, IBV_WR_RDMA_READ, 0, (size_t)(i * 5 + 2) * PART, PART);
 			wr.wr.rdma.remote_addr -= 2 * PART;
 			wr.send_flags = 0;
-			post_wr(&rc, (int)i, &wr);
-			post(&rc, (int)i, IBV_WR_SEND, i, i * 5 * PART, PART);
+			post_wr(rc, (int)i, &wr);
+			post(rc, (int)i, IBV_WR_SEND, i, i * 5 * PART, PART);
 		}
 		for (uint32_t n = 0; n < RC_QPS; n++) {
-			struct ibv_wc received = next_of(rc.recv_cq);
-			struct ibv_wc sent = next_of(rc.send_cq);
+			struct ibv_wc received = next_of(rc->recv_cq);
+			struct ibv_wc sent = next_of(rc->send_cq);
 
 			EXPECT(received.status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(received.status));
 			EXPECT(sent.status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(sent.status));
 		}
 		for (uint32_t i = 0; i < RC_QPS; i++) {
-			char *part = rc.memory + i * 5 * PART;
+			char *part = rc->memory + i * 5 * PART;
 
 			check_pattern(part + PART, PART, seed + i + round, "what was written");
 			check_pattern(part + 2 * PART, PART, seed + i + round, "what was read");
 			check_pattern(part + 3 * PART, PART, seed + i + round, "what was sent");
 			check_bytes(part + 4 * PART, PART, 0, "the bytes behind it");
 		}
-		meet(&rc);
+		meet(rc);
 	}
+}
+
+static const struct rc_terms both_ways_terms = {.qps = RC_QPS, .length = RC_QPS * 5 * PART, .mtu = IBV_MTU_4096};
+
+static void
+both_ways(struct side *side)
+{
+	struct rc rc;
+
+	make_rc(&rc, side, both_ways_terms);
+	exchange(&rc);
 	close_rc(&rc);
 }
+
+/*
+ * Two processes of one host share memory for each connection, if both want to. The first exchange begins
+ * before they have agreed on it.
+ */
+static void
+local(struct side *side, const char *setting, unsigned shared)
+{
+	struct rc rc;
+
+	setenv("SOFTVERBS_LOCAL", setting, 1);
+	make_rc(&rc, side, both_ways_terms);
+	exchange(&rc);
+	for (int i = 0; i < 500 && count_shared() != shared; i++)
+		sleep_ms(10);
+	EXPECT(count_shared() == shared, "%u mappings", count_shared());
+	meet(&rc);
+	exchange(&rc);
+	close_rc(&rc);
+	EXPECT(count_shared() == 0, "%u mappings are left", count_shared());
+}
+
+static void
+willing(struct side *side)
+{
+	local(side, "1", RC_QPS);
+}
+
+static void
+willing_alone(struct side *side)
+{
+	local(side, "1", 0);
+}
+
+static void
+unwilling(struct side *side)
+{
+	local(side, "0", 0);
+}
+
 
 /* A read with a fence behind it uses what the read has brought. */
 static void
@@ -524,6 +573,9 @@ const struct test rc_transfers[] = {
 	{.name = "roce-atomics", .target = atomics_t, .initiator = atomics_i, .missing = not_soft},
 	{.name = "roce-srq", .target = srq_t, .initiator = srq_i, .missing = not_soft},
 	{.name = "roce-both-ways", .target = both_ways, .initiator = both_ways, .missing = not_soft},
+	{.name = "roce-local", .target = willing, .initiator = willing, .missing = not_soft},
+	{.name = "roce-local-unwilling-target", .target = unwilling, .initiator = willing_alone, .missing = not_soft},
+	{.name = "roce-local-unwilling-initiator", .target = willing_alone, .initiator = unwilling, .missing = not_soft},
 	{.name = "roce-fence", .target = fence_t, .initiator = fence_i, .missing = not_soft},
 	{.name = "roce-events", .target = events_t, .initiator = events_i, .missing = not_soft},
 	{.name = NULL},

@@ -116,7 +116,7 @@ const LOCAL: Knob = Knob {
     max: 1,
     words: &[],
     text: "",
-    help: "connections between two processes of one user on one host that may inspect each other; 1 or auto, at both ends: shared memory instead of TCP, and direct copies from process to process where the kernel permits them; ring: shared memory without direct copies; 0: TCP",
+    help: "connections between two processes of one user on one host that may inspect each other; 1 or auto, at both ends: shared memory instead of TCP or UDP, and direct copies from process to process where the kernel permits them; ring: shared memory without direct copies; 0: TCP or UDP",
 };
 
 /// The value of [`LOCAL`] that can be set only by name.

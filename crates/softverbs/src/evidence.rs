@@ -15,13 +15,13 @@
 use std::collections::VecDeque;
 use std::ffi::CString;
 use std::fs;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::cancel::whole;
 use crate::process::PerProcess;
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
-use crate::{fork, lock};
+use crate::{fork, lock, unix};
 
 /// Bytes of a proof: 128 random bits, as digits.
 pub(crate) const LEN: usize = 32;
@@ -89,6 +89,21 @@ impl Evidence {
         let digits = link.as_os_str().as_encoded_bytes().strip_prefix(LINK.as_bytes());
         let digits = digits.and_then(|digits| digits.get(..LEN)).ok_or(libc::EPROTO)?;
         digits.try_into().map(Self).map_err(|_| libc::EPROTO)
+    }
+
+    /// Evidence of the process at the other end of a Unix socket, which proves to it that this process may
+    /// inspect it. The error says why no memory can be shared.
+    pub(crate) fn of_peer(socket: &OwnedFd, number: RawFd) -> Result<Self, String> {
+        if !unix::is_of_same_user(socket) {
+            return Err("the peer belongs to another user".into());
+        }
+        let pid = unix::peer_process(socket).ok_or("the peer is in another PID namespace")?;
+        Self::of(pid, number).map_err(|e| {
+            let why = std::io::Error::from_raw_os_error(e);
+            format!(
+                "this process is not permitted to inspect process {pid} (PTRACE_MODE_READ of ptrace(2)): {why}"
+            )
+        })
     }
 
     /// The evidence of this process and its descriptor number. EMFILE and the like; EIO.

@@ -38,6 +38,17 @@ impl Socket {
         Self(ManuallyDrop::new(fd))
     }
 
+    /// Another descriptor of the same socket.
+    pub(crate) fn duplicate(&self) -> Result<Self, Errno> {
+        Self::noted(|| self.0.try_clone().map_err(|e| sys::errno_of(&e)))
+    }
+
+    /// Whether at most half of the descriptors that the process may have are in use. A connection with shared
+    /// rings needs three, one that uses TCP needs one.
+    pub(crate) fn is_affordable(&self) -> bool {
+        usize::try_from(self.0.as_raw_fd()).is_ok_and(|fd| fd < sys::max_descriptors() / 2)
+    }
+
     /// Makes the descriptor refer to another file; its number stays.
     pub(crate) fn replace(&mut self, by: &OwnedFd) -> Result<(), Errno> {
         sys::to_errno(dup3(by, &mut self.0, DupFlags::CLOEXEC))

@@ -26,6 +26,7 @@
 pub mod access;
 mod bytes;
 pub mod cm;
+pub mod direct;
 pub mod host;
 pub mod iwarp;
 pub mod limits;

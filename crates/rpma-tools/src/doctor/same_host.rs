@@ -113,7 +113,7 @@ pub(super) fn check(system: &System, report: &mut Report) {
             "same-host",
             format!("connections on this host use TCP because of SOFTVERBS_LOCAL=0; shared memory is not possible: {name}: {why}"),
         ),
-        None if is_on => report.ok("same-host", "two processes of one user on this host that may inspect each other can use shared memory instead of TCP"),
+        None if is_on => report.ok("same-host", "two processes of one user on this host that may inspect each other can use shared memory instead of TCP or UDP"),
         None => report.ok("same-host", "connections on this host use TCP because of SOFTVERBS_LOCAL=0"),
     }
 }

@@ -11,8 +11,9 @@ use super::strict::Strict;
 use crate::cq::Cq;
 use crate::lock;
 use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
+use transport::direct::Part;
 use transport::host::{Durable, Ended, Ending, Host};
-use transport::iwarp::link::{LinkError, Part, StreamLink};
+use transport::iwarp::link::{LinkError, StreamLink};
 use transport::roce::link::{Batch, Dropped, PacketLink, Payload};
 use transport::route::Route;
 use transport::step::{Awaits, Budget, Connection, Stepped, reason};
@@ -310,6 +311,14 @@ impl<H: Exposed + PacketLink> PacketLink for Instrumented<'_, H> {
 
     fn has_lost_packets(&mut self) -> bool {
         self.host.has_lost_packets()
+    }
+
+    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
+        self.host.transfer(remote, local)
+    }
+
+    fn may_transfer(&self, remote: Access) -> bool {
+        self.host.may_transfer(remote)
     }
 
     fn dropped_packet(&mut self, why: Dropped) {

@@ -10,6 +10,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use super::ahead::Ahead;
 use super::direct::{self, DirectCopy};
 use super::linger;
 use super::process::MOST;
@@ -24,11 +25,14 @@ use crate::progress::{By, Driven};
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
 use transport::access::{Access, Accessor, Unreachable};
-use transport::iwarp::link::{LinkError, Part};
+use transport::direct::Part;
+use transport::iwarp::link::LinkError;
 use transport::step::reason;
 
 /// The epoll events when the peer has closed the socket or sends its final bytes.
 const END: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
+/// Those of a notify socket, when the peer has closed it.
+const CLOSED: u32 = (libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 
 /// Shared memory that this end has created for a connection.
 pub(crate) struct Mine(Shared);
@@ -41,7 +45,7 @@ impl Mine {
     }
 
     /// The descriptor to pass to the peer.
-    pub(crate) fn file(&self) -> &std::os::fd::OwnedFd {
+    pub(crate) fn file(&self) -> &Socket {
         self.0.file()
     }
 
@@ -84,19 +88,25 @@ impl Source for End {
 }
 
 pub(crate) struct Local {
+    /// The TCP connection; of RoCE, which has none, the notify socket.
     socket: Socket,
     end: Arc<End>,
     end_token: u64,
-    rings: Arc<Rings>,
+    pub(super) rings: Arc<Rings>,
     token: u64,
     watch: Arc<Watch>,
     engine: Arc<Engine>,
     /// The queue pair.
-    accessor: Accessor,
-    grants: Vec<Grant>,
+    pub(super) accessor: Accessor,
+    pub(super) grants: Vec<Grant>,
     direct: Option<DirectCopy>,
     /// The length of the front part of the ring whose pages have been written to.
-    written: usize,
+    pub(super) written: usize,
+    /// Of packets: payload that was written before its headers.
+    pub(super) ahead: Ahead,
+    /// A direct copy requires that the peer has acted on all that is in the ring. Over RoCE it has
+    /// acknowledged that.
+    is_stream: bool,
 }
 
 impl Local {
@@ -109,17 +119,57 @@ impl Local {
         accessor: Accessor,
         connection: Arc<dyn Driven>,
     ) -> Result<Self, Errno> {
+        Self::open_until((socket, END), rings, watch, engine, accessor, connection)
+    }
+
+    /// Opens a link for packets, whose end is that of the notify socket.
+    pub(super) fn open_for_packets(
+        rings: Rings,
+        watch: Arc<Watch>,
+        engine: Arc<Engine>,
+        accessor: Accessor,
+        connection: Arc<dyn Driven>,
+    ) -> Result<Self, Errno> {
+        let end = (rings.notify_socket().duplicate()?, CLOSED);
+        let opened = Self::open_until(end, rings, watch, engine, accessor, connection)?;
+        Ok(Self { is_stream: false, ..opened })
+    }
+
+    /// The link ends with these events of `socket`.
+    fn open_until(
+        (socket, events): (Socket, u32),
+        rings: Rings,
+        watch: Arc<Watch>,
+        engine: Arc<Engine>,
+        accessor: Accessor,
+        connection: Arc<dyn Driven>,
+    ) -> Result<Self, Errno> {
         use std::os::fd::AsRawFd;
         let rings = Arc::new(rings);
         let end = Arc::new(End { connection: Arc::downgrade(&connection), has_come: AtomicBool::new(false) });
         let token = watch.add_ring(rings.notify_socket(), rings.clone(), connection)?;
         let end_token = engine.token();
         engine
-            .add(end_token, socket.as_raw_fd(), END, end.clone())
+            .add(end_token, socket.as_raw_fd(), events, end.clone())
             .inspect_err(|_| watch.remove_ring(rings.notify_socket(), token))?;
         let grants = Vec::with_capacity(MAX_PARTS);
         let direct = DirectCopy::open(&rings);
-        Ok(Self { socket, end, end_token, rings, token, watch, engine, accessor, grants, direct, written: 0 })
+        let (written, is_stream) = (0, true);
+        Ok(Self {
+            socket,
+            end,
+            end_token,
+            rings,
+            token,
+            watch,
+            engine,
+            accessor,
+            grants,
+            direct,
+            written,
+            ahead: Ahead::default(),
+            is_stream,
+        })
     }
 
     pub(super) fn peer_notify(&self) -> Weak<dyn PeerNotify> {
@@ -127,7 +177,12 @@ impl Local {
         Arc::downgrade(&rings)
     }
 
-    fn notify_requested(&self) -> bool {
+    #[cfg(test)]
+    pub(super) fn has_ended(&self) -> bool {
+        self.end.has_come.load(Ordering::Acquire)
+    }
+
+    pub(super) fn notify_requested(&self) -> bool {
         self.watch.notify_requested()
     }
 
@@ -136,7 +191,7 @@ impl Local {
         if self.rings.is_left_behind() {
             return Err(LinkError::Broken(libc::ENOTCONN));
         }
-        let room = self.rings.room(|| self.notify_requested()).map_err(LinkError::Broken)?;
+        let room = self.rings.room(1, || self.notify_requested()).map_err(LinkError::Broken)?;
         if room == 0 {
             return Err(LinkError::Blocked);
         }
@@ -178,7 +233,7 @@ impl Local {
 
     /// The number of bytes in the ring, at most `wanted`. `Ok(0)`: the ring is empty and the peer has closed,
     /// so the bytes of the socket are next.
-    fn look(&self, wanted: usize) -> Result<usize, LinkError> {
+    pub(super) fn look(&self, wanted: usize) -> Result<usize, LinkError> {
         if self.rings.is_left_behind() {
             return Err(LinkError::Broken(libc::ENOTCONN));
         }
@@ -245,7 +300,11 @@ impl Local {
         let Some(direct) = &self.direct else { return 0 };
         let is_up = !self.end.has_come.load(Ordering::Acquire) && !self.rings.is_left_behind();
         let len = remote.iter().map(|access| access.len).sum::<usize>().min(MOST);
-        if !is_up || !remote.first().is_some_and(|first| direct.is_open_for(*first)) {
+        let is_open = |first: &Access| match self.is_stream {
+            true => direct.is_open_for(*first),
+            false => direct.is_exported(*first),
+        };
+        if !is_up || !remote.first().is_some_and(is_open) {
             return 0;
         }
         let mut pieces = Pieces::new();
@@ -286,6 +345,13 @@ impl Local {
     pub(super) fn granted(&mut self, access: Access, grant: &Grant) {
         if let Some(direct) = &mut self.direct {
             direct.export(access, grant);
+        }
+    }
+
+    /// The peer begins no further direct copy, nor does this end.
+    pub(super) fn end_copies(&mut self) {
+        if let Some(direct) = self.direct.take() {
+            direct.close();
         }
     }
 

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The link of a connection: a TCP socket, and also shared memory if both ends are on one host.
 
+mod ahead;
+mod arrived;
 mod direct;
+mod frames;
 mod linger;
 mod local;
+mod offers;
 mod packets;
 mod process;
 mod ring;
@@ -21,13 +25,15 @@ use crate::progress::engine::Engine;
 use crate::progress::watch::{PeerNotify, Watch};
 use crate::socket::Socket;
 use crate::sys::Errno;
+pub(crate) use arrived::Arrived;
 use local::Local;
 pub(crate) use local::{Mine, Theirs};
-pub(crate) use packets::{Arrived, Packets};
+pub(crate) use packets::{Driver, Packets};
 pub(crate) use ring::Rings;
 use tcp::Tcp;
 use transport::access::{Access, Accessor};
-use transport::iwarp::link::{LinkError, Part};
+use transport::direct::Part;
+use transport::iwarp::link::LinkError;
 
 /// The link of a connection.
 pub(crate) enum Link {

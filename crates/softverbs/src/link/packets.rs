@@ -1,86 +1,37 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The link of a RoCE queue pair: packets at UDP port 4791.
+//! The link of a RoCE queue pair: packets at UDP port 4791, or through memory that is shared with a peer on
+//! the same host.
+//!
+//! A queue pair begins at the port. It moves to shared memory when one of the two sides has accepted the
+//! offer of the other one ([`super::offers`]), and back when the peer closes the memory, as it does when it
+//! ends or is reset. What one way has not delivered, the connection sends again the other way: it repairs
+//! losses anyway, and its PSNs show duplicates. Packets from the port are processed at any time.
 #![forbid(unsafe_code)]
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Weak};
 
-use crate::lock;
+use super::arrived::Arrived;
+use super::local::Local;
+use super::offers::{self, Offered};
+use crate::memory::Grant;
+use crate::port::offer::{Ends, Offer};
 use crate::port::{Delivered, Endpoint, Fetch, Port, Sender};
-use transport::access::Unreachable;
-use transport::limits::MAX_WAITING_PACKETS;
+use crate::progress::Driven;
+use crate::progress::engine::Engine;
+use crate::progress::watch::{PeerNotify, Watch};
+use crate::sys::Errno;
+use transport::access::{Access, Accessor, Unreachable};
+use transport::direct::Part;
+use transport::iwarp::link::LinkError;
 use transport::roce::link::{Dropped, Payload};
 use transport::route::Route;
 
-/// Packets that have arrived for a queue pair.
-#[derive(Default)]
-pub(crate) struct Arrived {
-    waiting: Mutex<Waiting>,
-    /// Whether any packet waits, readable without the lock.
-    has_any: AtomicBool,
-    /// The port had no room for packets, maybe for some of these.
-    has_lost: AtomicBool,
-}
-
-#[derive(Default)]
-struct Waiting {
-    queue: VecDeque<Delivered>,
-    /// Packets in the queue.
-    count: usize,
-    /// The number of the current link. A receiving thread may still have a packet for the previous link, from
-    /// another peer.
-    link: u32,
-}
-
-impl Arrived {
-    /// Starts a link and returns its number. Packets for the previous link are dropped.
-    pub(crate) fn restart(&self) -> u32 {
-        let mut waiting = lock(&self.waiting);
-        waiting.link = waiting.link.wrapping_add(1);
-        waiting.queue.clear();
-        waiting.count = 0;
-        self.has_any.store(false, Ordering::Release);
-        waiting.link
-    }
-
-    /// Adds packets for this link. False: the queue has no room for them.
-    pub(crate) fn push(&self, link: u32, packets: Delivered) -> bool {
-        let mut waiting = lock(&self.waiting);
-        if waiting.link != link {
-            return true;
-        }
-        let count = waiting.count + packets.count();
-        if count > MAX_WAITING_PACKETS || waiting.queue.try_reserve(1).is_err() {
-            return false;
-        }
-        waiting.count = count;
-        waiting.queue.push_back(packets);
-        self.has_any.store(true, Ordering::Release);
-        true
-    }
-
-    /// The port had no room for packets.
-    pub(crate) fn lose(&self) {
-        self.has_lost.store(true, Ordering::Relaxed);
-    }
-
-    fn take(&self) -> Option<Delivered> {
-        if self.is_empty() {
-            return None;
-        }
-        let mut waiting = lock(&self.waiting);
-        let packets = waiting.queue.pop_front();
-        waiting.count -= packets.as_ref().map_or(0, Delivered::count);
-        if waiting.queue.is_empty() {
-            self.has_any.store(false, Ordering::Release);
-        }
-        packets
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        !self.has_any.load(Ordering::Acquire)
-    }
+/// What drives the connection, for links that are opened in a step.
+pub(crate) struct Driver {
+    pub watch: Arc<Watch>,
+    pub engine: Arc<Engine>,
+    pub accessor: Accessor,
+    pub connection: Arc<dyn Driven>,
 }
 
 /// The link of a queue pair. It lasts until the queue pair is reset or destroyed, so that the last NAK can be
@@ -90,6 +41,14 @@ pub(crate) struct Packets {
     num: u32,
     sender: Sender,
     arrived: Arc<Arrived>,
+    /// The memory that was offered to the peer, until it answers.
+    offered: Option<Offered>,
+    /// The number of the peer, if memory may be shared with it.
+    peer: Option<u32>,
+    /// The memory that both share.
+    shared: Option<Local>,
+    /// See [`Packets::has_left_memory`].
+    has_left: bool,
     /// [`Port`] has only a weak reference.
     _endpoint: Arc<dyn Endpoint>,
 }
@@ -110,7 +69,95 @@ impl Packets {
         if let Some(route) = route {
             sender.aim(route);
         }
-        Self { port, num, sender, arrived, _endpoint: endpoint }
+        Self {
+            port,
+            num,
+            sender,
+            arrived,
+            offered: None,
+            peer: None,
+            shared: None,
+            has_left: false,
+            _endpoint: endpoint,
+        }
+    }
+
+    /// Offers shared memory to queue pair `peer` at the other end of the route, if that is on this host;
+    /// `connection` is driven when it answers.
+    pub(crate) fn offer(
+        &mut self,
+        peer: u32,
+        route: &Route,
+        engine: &Arc<Engine>,
+        connection: Weak<dyn Driven>,
+    ) {
+        self.peer = Some(peer);
+        let ends = Ends { from: (self.num, route.local), to: (peer, route.peer) };
+        self.offered = Offered::send(&ends, self.port.any_socket(), engine, self.arrived.clone(), connection);
+    }
+
+    /// Whether [`Packets::negotiate`] has something to do.
+    pub(crate) fn has_news(&self) -> bool {
+        self.arrived.take_news()
+    }
+
+    /// Takes an answer or an offer of the peer. Returns the memory, if packets go through it from now on.
+    pub(crate) fn negotiate(
+        &mut self,
+        driver: impl FnOnce() -> Result<Driver, Errno>,
+    ) -> Option<Weak<dyn PeerNotify>> {
+        let mut rings = match self.offered.as_mut().map(Offered::answer) {
+            None | Some(Ok(None)) => None,
+            Some(answer) => {
+                self.offered = None;
+                answer.ok().flatten()
+            }
+        };
+        let offer = self.arrived.take_offer();
+        let is_wanted = |offer: &Offer| {
+            let (from, _) = offer.ends.from;
+            // Of two offers, that of the lower number.
+            let wins = self.offered.is_none() || from < self.num;
+            rings.is_none() && self.shared.is_none() && self.peer == Some(from) && wins
+        };
+        if let Some(offer) = offer.filter(is_wanted) {
+            match offers::accept(offer) {
+                Ok(accepted) => {
+                    self.offered = None;
+                    rings = Some(accepted);
+                }
+                Err(why) => log::info!("queue pair {:#x} uses UDP on this host: {why}", self.num),
+            }
+        }
+        let rings = rings?;
+        let opened = driver().and_then(|driver| {
+            let Driver { watch, engine, accessor, connection } = driver;
+            Local::open_for_packets(rings, watch, engine, accessor, connection)
+        });
+        // If it is dropped, the peer uses UDP, too.
+        let local = opened
+            .inspect_err(|&e| {
+                let why = std::io::Error::from_raw_os_error(e);
+                log::info!("queue pair {:#x} uses UDP on this host: {why}", self.num);
+            })
+            .ok()?;
+        log::debug!("queue pair {:#x} shares memory with its peer", self.num);
+        self.port.set_shared(self.num, true);
+        Some(self.shared.insert(local).peer_notify())
+    }
+
+    /// The peer has closed the memory, or it cannot be used any more: packets go over UDP.
+    fn leave_memory(&mut self) {
+        if let Some(local) = self.shared.take() {
+            local.close(None);
+            self.port.set_shared(self.num, false);
+            self.has_left = true;
+        }
+    }
+
+    /// Whether packets have begun to go over UDP since the last call.
+    pub(crate) fn has_left_memory(&mut self) -> bool {
+        std::mem::take(&mut self.has_left)
     }
 
     /// Of a queue pair without a peer: packets go this way from now on. False: the socket is not writable.
@@ -126,16 +173,53 @@ impl Packets {
         payload: Payload<'_>,
         fetch: Fetch<'_>,
     ) -> Result<bool, Unreachable> {
+        if let Some(local) = &mut self.shared {
+            match local.send_packet(headers, payload) {
+                Ok(sent) => return Ok(sent),
+                Err(LinkError::Memory(_, why)) => return Err(why),
+                Err(LinkError::Blocked) => return Ok(false),
+                Err(LinkError::Broken(_)) => self.leave_memory(),
+            }
+        }
         self.sender.push(headers, payload, fetch)
     }
 
     pub(crate) fn receive(&mut self) -> Option<Delivered> {
+        match self.shared.as_mut().map(Local::receive_packets) {
+            Some(Ok(Some(packets))) => return Some(packets),
+            Some(Err(_)) => self.leave_memory(),
+            Some(Ok(None)) | None => {}
+        }
         self.arrived.take()
     }
 
     /// Whether the port had no room for packets since the last call.
     pub(crate) fn has_lost(&self) -> bool {
-        self.arrived.has_lost.load(Ordering::Relaxed) && self.arrived.has_lost.swap(false, Ordering::Relaxed)
+        self.arrived.take_lost()
+    }
+
+    /// Carries out writes or reads as direct copies ([`transport::roce::link::PacketLink::transfer`]).
+    pub(crate) fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
+        self.shared.as_mut().map_or(0, |shared| shared.transfer(remote, local))
+    }
+
+    /// Whether [`Packets::transfer`] is likely to succeed for this access.
+    pub(crate) fn may_transfer(&self, remote: Access) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.may_transfer(remote))
+    }
+
+    /// The peer has made an access that was granted.
+    pub(crate) fn granted(&mut self, access: Access, grant: &Grant) {
+        if let Some(shared) = &mut self.shared {
+            shared.granted(access, grant);
+        }
+    }
+
+    /// The queue pair permits the peer less than before, or nothing.
+    pub(crate) fn end_copies(&mut self) {
+        if let Some(shared) = &mut self.shared {
+            shared.end_copies();
+        }
     }
 
     /// The connection has dropped a packet.
@@ -144,52 +228,18 @@ impl Packets {
     }
 
     pub(crate) fn flush(&mut self) {
-        self.sender.flush();
+        match &mut self.shared {
+            Some(shared) => shared.acted(),
+            None => self.sender.flush(),
+        }
     }
 }
 
 impl Drop for Packets {
     fn drop(&mut self) {
+        self.leave_memory();
         self.sender.flush();
         self.port.detach(self.num);
         self.arrived.restart();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::port::Bytes;
-
-    const STRIDE: usize = 16;
-
-    fn packets(byte: u8, count: usize) -> Delivered {
-        Delivered::new(Bytes::copy(&[], &vec![byte; count * STRIDE]).unwrap(), STRIDE)
-    }
-
-    #[test]
-    fn a_packet_for_the_link_before_is_dropped() {
-        let arrived = Arrived::default();
-        let before = arrived.restart();
-        assert!(arrived.push(before, packets(1, 1)));
-        let link = arrived.restart();
-        assert!(arrived.is_empty());
-        assert!(arrived.push(before, packets(2, 1)) && arrived.is_empty(), "from the peer before");
-        assert!(arrived.push(link, packets(3, 1)));
-        assert_eq!(arrived.take().unwrap().buffer(), [3; STRIDE]);
-        assert!(arrived.is_empty() && arrived.take().is_none());
-    }
-
-    #[test]
-    fn a_flood_takes_a_bounded_amount_of_memory() {
-        let arrived = Arrived::default();
-        let link = arrived.restart();
-        for count in [1, 3, 64] {
-            let taken =
-                (0..3 * MAX_WAITING_PACKETS).filter(|_| arrived.push(link, packets(1, count))).count();
-            assert_eq!(taken, MAX_WAITING_PACKETS / count);
-            assert!(arrived.take().is_some() && arrived.push(link, packets(1, count)));
-            while arrived.take().is_some() {}
-        }
     }
 }

@@ -23,7 +23,7 @@ use crate::lock;
 use crate::process::PerProcess;
 use crate::socket::Socket;
 use crate::sys::{Errno, again, check_len, errno, is_readable_within, page_size, to_errno};
-use transport::iwarp::link::MAX_TOGETHER;
+use transport::direct::MAX_TOGETHER;
 
 /// Address and random number of a process's guard page. The address 0 means that there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -23,7 +23,6 @@
 //! a few bytes each time.
 #![forbid(unsafe_code)]
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -95,7 +94,7 @@ impl Rings {
         }
     }
 
-    pub(super) fn notify_socket(&self) -> &OwnedFd {
+    pub(super) fn notify_socket(&self) -> &Socket {
         &self.notify
     }
 
@@ -271,9 +270,9 @@ impl Rings {
         enough
     }
 
-    /// The number of bytes that may be put. If it is 0 and `notify_requested` is true, the peer notifies when
-    /// there is room. EPROTO.
-    pub(super) fn room(&self, notify_requested: impl FnOnce() -> bool) -> Result<usize, Errno> {
+    /// The number of bytes that may be put, if it is at least `least`, which is at most [`ROOM`]; otherwise
+    /// 0, and if `notify_requested` is true, the peer notifies when there is room. EPROTO.
+    pub(super) fn room(&self, least: usize, notify_requested: impl FnOnce() -> bool) -> Result<usize, Errno> {
         if !self.full.load(Ordering::Relaxed) {
             if self.target().1 % SIZE as u64 >= FAR && self.room_there()? == SIZE {
                 let put = self.put.load(Ordering::Relaxed);
@@ -285,7 +284,7 @@ impl Rings {
             let used = self.put.load(Ordering::Relaxed) - self.taken_by_peer.load(Ordering::Relaxed);
             let room = SIZE.saturating_sub(used as usize);
             let room = if room >= ROOM { room } else { self.room_there()? };
-            if room > 0 {
+            if room >= least {
                 return Ok(room);
             }
             self.full.store(true, Ordering::SeqCst);

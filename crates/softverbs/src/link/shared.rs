@@ -24,7 +24,7 @@
 //! of 100 to 250 ns; reading the limit before each write would cost as much, and the limit may change in
 //! between.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -240,7 +240,7 @@ impl Shared {
     }
 
     /// The descriptor, to be passed to the peer.
-    pub(super) fn file(&self) -> &OwnedFd {
+    pub(super) fn file(&self) -> &Socket {
         &self.file
     }
 

@@ -17,7 +17,8 @@ use crate::progress::watch::Watch;
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
 use transport::access::{Access, Accessor, Unreachable};
-use transport::iwarp::link::{LinkError, Part};
+use transport::direct::Part;
+use transport::iwarp::link::LinkError;
 
 /// Parts sent in one system call: those of 64 FPDUs.
 pub(super) const MAX_PARTS: usize = 192;
@@ -41,13 +42,13 @@ pub(super) type Pieces = ArrayVec<libc::iovec, MAX_PARTS>;
 
 /// Adds the first parts to `pieces`, as many as fit, and the grants of those in registered memory to
 /// `grants`. On error no grant is left.
-pub(super) fn gather(
-    pieces: &mut Pieces,
+pub(super) fn gather<const N: usize>(
+    pieces: &mut ArrayVec<libc::iovec, N>,
     parts: &[Part<'_>],
     accessor: Accessor,
     grants: &mut Vec<Grant>,
 ) -> Result<(), LinkError> {
-    for (i, part) in parts.iter().take(MAX_PARTS).enumerate() {
+    for (i, part) in parts.iter().take(N - pieces.len()).enumerate() {
         pieces.push(match part {
             Part::Bytes(bytes) => {
                 libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }

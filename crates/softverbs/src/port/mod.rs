@@ -13,6 +13,7 @@
 //! - [`forward`]: correctness does not depend on the filter. A process that receives a packet of another slot
 //!   sends it to the loopback port of that slot, and queries the positions again. [`owners`]: which slots are
 //!   trusted.
+//! - [`offers`]: offers of shared memory ([`offer`]) from processes of this host.
 //! - [`management`]: messages to queue pair 1, connection management; [`service`]: which process listens on a
 //!   service; [`listener_socket`]: requests that other processes pass on to a listener; [`datagram`]: their
 //!   form.
@@ -42,6 +43,8 @@ mod groups;
 mod listener_socket;
 mod management;
 mod numbers;
+pub(crate) mod offer;
+mod offers;
 mod order;
 mod owners;
 mod pool;
@@ -57,6 +60,7 @@ mod tests;
 mod traffic;
 
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -64,6 +68,7 @@ use batch::Buffers;
 use drops::{Drops, Reason};
 use groups::Groups;
 use management::Management;
+use offer::Offer;
 use order::Order;
 use owners::Owners;
 use receive::Receiver;
@@ -106,6 +111,8 @@ pub(crate) trait Endpoint: Send + Sync {
     /// Drives the connection in this thread. Called once after a batch of [`Endpoint::arrived`], with no lock
     /// of the port held.
     fn received(&self, by: By);
+    /// The peer, a process of this host, offers shared memory. Called by the engine.
+    fn offered(&self, _offer: Offer) {}
     /// The socket is writable again after [`Sender::push`] returned false. Called with no lock of the port
     /// held, by the engine or a polling thread.
     fn writable(&self);
@@ -211,8 +218,22 @@ impl Port {
         if let Some(why) = owners::distrust(slot.user()) {
             log::warn!("RoCE: {why}, so it does not connect to processes of this host");
         }
+        let port = Self::new(engine, slot, sockets);
+        port.engine.add(port.token, port.sockets.set.fd(), libc::EPOLLIN as u32, port.clone())?;
+        *bound = Some(port.clone());
+        drop(bound);
+        offers::Offers::listen(&port);
+        packets::read_by(|| Self::bound().map(|port| port.drops.counts()));
+        port.joined();
+        Ok(port)
+    }
+
+    /// Apart from [`Self::open`]: it is on the stack before it is in its memory, and threads with small
+    /// stacks open it.
+    #[inline(never)]
+    fn new(engine: Arc<Engine>, slot: Arc<Slot>, sockets: Sockets) -> Arc<Self> {
         let (owners, policy) = (Owners::new(slot.user()), config::get().policy);
-        let port = Arc::new_cyclic(|this| Self {
+        Arc::new_cyclic(|this| Self {
             this: this.clone(),
             generation: fork::generation(),
             token: engine.token(),
@@ -232,13 +253,7 @@ impl Port {
             traffic: Traffic::default(),
             management: Management::default(),
             groups: Groups::default(),
-        });
-        port.engine.add(port.token, port.sockets.set.fd(), libc::EPOLLIN as u32, port.clone())?;
-        *bound = Some(port.clone());
-        drop(bound);
-        packets::read_by(|| Self::bound().map(|port| port.drops.counts()));
-        port.joined();
-        Ok(port)
+        })
     }
 
     /// The slot of this process.
@@ -273,6 +288,17 @@ impl Port {
     /// Drops packets for `num` from now on. A thread may still deliver a packet that it has received before.
     pub(crate) fn detach(&self, num: u32) {
         self.table.remove(num);
+    }
+
+    /// Whether the packets of `num` go through memory that is shared with the peer, so that polls need not
+    /// receive for it.
+    pub(crate) fn set_shared(&self, num: u32, shared: bool) {
+        self.table.set_shared(num, shared);
+    }
+
+    /// A socket of this network namespace.
+    pub(crate) fn any_socket(&self) -> &OwnedFd {
+        self.slot.socket()
     }
 
     /// A sender for queue pair `num`, which is attached.

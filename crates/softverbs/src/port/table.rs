@@ -17,6 +17,8 @@ struct Entry {
     /// The local address and that of the peer, unless it receives from all hosts.
     addresses: Option<(IpAddr, IpAddr)>,
     endpoint: Weak<dyn Endpoint>,
+    /// Its packets arrive through shared memory.
+    is_shared: bool,
 }
 
 /// The receiver of a packet.
@@ -52,13 +54,16 @@ pub(super) struct Table {
     entries: Mutex<HashMap<u32, Entry, BuildHasherDefault<NumberHasher>>>,
     /// The number of entries that receive from each [`Family`], read without the lock.
     counts: [AtomicU32; 2],
+    /// The number of entries whose packets arrive at the port, read without the lock.
+    at_port: AtomicU32,
 }
 
 impl Table {
     pub(super) fn add(&self, num: u32, addresses: Option<(IpAddr, IpAddr)>, endpoint: Weak<dyn Endpoint>) {
         // Dropping the replaced entry only frees memory: its reference to the endpoint is weak.
         let mut entries = lock(&self.entries);
-        let entry = Entry { addresses, endpoint };
+        let entry = Entry { addresses, endpoint, is_shared: false };
+        self.at_port.fetch_add(1, Ordering::Relaxed);
         self.counts_of(&entry).for_each(|count| {
             count.fetch_add(1, Ordering::Relaxed);
         });
@@ -87,6 +92,25 @@ impl Table {
         for count in old.into_iter().flat_map(|old| self.counts_of(old)) {
             count.fetch_sub(1, Ordering::Relaxed);
         }
+        if old.is_some_and(|old| !old.is_shared) {
+            self.at_port.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the packets of `num` arrive through shared memory.
+    pub(super) fn set_shared(&self, num: u32, shared: bool) {
+        let mut entries = lock(&self.entries);
+        let Some(entry) = entries.get_mut(&num).filter(|entry| entry.is_shared != shared) else { return };
+        entry.is_shared = shared;
+        match shared {
+            true => self.at_port.fetch_sub(1, Ordering::Relaxed),
+            false => self.at_port.fetch_add(1, Ordering::Relaxed),
+        };
+    }
+
+    /// Whether packets of any entry arrive at the port.
+    pub(super) fn has_any_at_port(&self) -> bool {
+        self.at_port.load(Ordering::Relaxed) > 0
     }
 
     /// The common family of all entries, if there is one.

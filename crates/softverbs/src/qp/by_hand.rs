@@ -5,8 +5,9 @@
 use std::sync::{Arc, Weak};
 
 use super::linked::Transport;
-use super::{Qp, State};
+use super::{Kind, Qp, State};
 use crate::link::{Arrived, Packets};
+use crate::port::offer::Offer;
 use crate::port::{Delivered, Endpoint, Port};
 use crate::progress::engine::Engine;
 use crate::progress::{By, Driven};
@@ -41,7 +42,20 @@ impl Qp {
                 Ok(())
             }
             _ => Err(libc::EOPNOTSUPP),
-        })
+        })?;
+        self.offer_memory(&route, terms.dest_qp);
+        Ok(())
+    }
+
+    /// Offers shared memory to a peer on this host. After RTR, so that an offer of the peer that crosses this
+    /// one finds the queue pair. Only reliable connections repair what a change of the link loses.
+    fn offer_memory(&self, route: &Route, peer: u32) {
+        let is_wanted = self.kind == Kind::Rc && config::get().local;
+        let Some(engine) = self.engine.get().filter(|_| is_wanted) else { return };
+        let this: Weak<dyn Driven> = self.this.clone();
+        if let Some(Some(link)) = lock(&self.session).transport.packets() {
+            link.offer(peer, route, engine, this);
+        }
     }
 
     /// As [`Self::ready_to_receive`], for a queue pair of type UD.
@@ -151,7 +165,12 @@ impl Qp {
         let mut session = lock(&self.session);
         match &mut session.transport {
             Transport::Iwarp(_) => return Err(libc::EOPNOTSUPP),
-            Transport::Roce(roce) => roce.conn.change(change.access, change.rnr_timer),
+            Transport::Roce(roce) => {
+                let takes_away = roce.conn.change(change.access, change.rnr_timer);
+                if let (true, Some(link)) = (takes_away, &mut roce.link) {
+                    link.end_copies();
+                }
+            }
             Transport::Unreliable(unreliable) => unreliable.conn.change(change.access),
             Transport::Datagrams(datagrams) => {
                 change.qkey.into_iter().for_each(|qkey| datagrams.conn.set_qkey(qkey))
@@ -237,6 +256,11 @@ impl Endpoint for Inlet {
 
     fn received(&self, by: By) {
         self.drive(reason::READABLE, by);
+    }
+
+    fn offered(&self, offer: Offer) {
+        self.arrived.offer(self.link, offer);
+        self.drive(reason::READABLE, By::Engine);
     }
 
     fn writable(&self) {

@@ -22,9 +22,11 @@ use crate::progress::{By, Driven, Outstanding};
 use crate::sys::{Errno, Process};
 use crate::{lock, probes};
 use transport::access::{Access, Bind, Denied, FLUSH_PERSISTENT, Unchanged, Unreachable};
+use transport::direct::Part;
 use transport::host::{self, Durable, Ended, Ending};
-use transport::iwarp::link::{LinkError, Part, StreamLink};
+use transport::iwarp::link::{LinkError, StreamLink};
 use transport::roce::link::{Dropped, PacketLink, Payload};
+use transport::roce::rc::Rc;
 use transport::route::Route;
 use transport::step::{Awaits, Budget, Connection, Quota, Stepped, reason};
 use transport::units::Micros;
@@ -93,8 +95,8 @@ impl Qp {
 
     /// Whether nothing has arrived, as far as shared memory shows it without a system call.
     fn has_nothing_to_receive(&self) -> bool {
-        match self.peer_notify.get().and_then(Weak::upgrade) {
-            Some(peer_notify) => peer_notify.is_idle(),
+        match self.peer_notify() {
+            Some(peer_notify) => peer_notify.is_idle() && self.arrived.is_empty(),
             None => self.is_roce && self.arrived.is_empty(),
         }
     }
@@ -160,9 +162,16 @@ impl Qp {
         let (stepped, deadline) = match transport {
             Transport::Iwarp(iwarp) => self.step_linked(iwarp, world, why, budget),
             Transport::Roce(roce) => {
-                let stepped = self.step_linked(roce, world, self.without_stale(why), budget);
+                let has_news = roce.link.as_ref().is_some_and(Packets::has_news);
+                let moved = if has_news { self.negotiate(roce) } else { 0 };
+                let why = self.without_stale(why) | moved;
+                let (mut stepped, deadline) = self.step_linked(roce, world, why, budget);
+                if roce.link.as_mut().is_some_and(Packets::has_left_memory) {
+                    roce.conn.change_link();
+                    stepped.again = true;
+                }
                 self.note_drained(roce.conn.has_drained());
-                stepped
+                (stepped, deadline)
             }
             Transport::Unreliable(unreliable) => {
                 let stepped = self.step_linked(unreliable, world, self.without_stale(why), budget);
@@ -188,6 +197,19 @@ impl Qp {
             }
         }
         stepped
+    }
+
+    /// Moves the packets to memory that is shared with the peer, if both have agreed on that since the last
+    /// step. Returns the reasons that this adds. Apart from [`Self::step`]: threads with small stacks step.
+    #[cold]
+    #[inline(never)]
+    fn negotiate(&self, roce: &mut Linked<Rc, Packets>) -> u32 {
+        let Some(link) = &mut roce.link else { return 0 };
+        let Some(memory) = link.negotiate(|| self.link_driver()) else { return 0 };
+        *lock(&self.peer_notify) = Some(memory);
+        probes::connect(self.num, true);
+        roce.conn.change_link();
+        reason::READABLE | reason::WRITABLE
     }
 
     /// Only in ERR there is a request to disconnect: in another state it is older than the last RESET, when
@@ -469,6 +491,9 @@ impl<L: QpLink> host::Host for Host<'_, L> {
 
     fn ended(&mut self, how: Ended) {
         probes::close(self.qp.num, how.is_failure());
+        if let Some(link) = self.link {
+            link.ended();
+        }
         self.qp.state.ended();
         let (qp, last) = (self.qp, self.qp.srq.is_some());
         if let Some(raise) = qp.on_async_event.get() {
@@ -545,6 +570,14 @@ impl PacketLink for Host<'_, Packets> {
 
     fn has_lost_packets(&mut self) -> bool {
         self.link.as_mut().is_some_and(|link| link.has_lost())
+    }
+
+    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
+        self.link.as_mut().map_or(0, |link| link.transfer(remote, local))
+    }
+
+    fn may_transfer(&self, remote: Access) -> bool {
+        self.link.as_ref().is_some_and(|link| link.may_transfer(remote))
     }
 
     fn dropped_packet(&mut self, why: Dropped) {

@@ -78,6 +78,8 @@ impl Transport {
 pub(super) trait QpLink {
     /// The peer has made an access that was granted.
     fn granted(&mut self, _access: Access, _grant: &Grant) {}
+    /// The connection has ended: the peer may access nothing any more.
+    fn ended(&mut self) {}
     /// Sends what the last step left in the link.
     fn flush(&mut self) {}
     /// Closes the link as if this process had been killed.
@@ -95,6 +97,14 @@ impl QpLink for Link {
 }
 
 impl QpLink for Packets {
+    fn granted(&mut self, access: Access, grant: &Grant) {
+        self.granted(access, grant);
+    }
+
+    fn ended(&mut self) {
+        self.end_copies();
+    }
+
     fn flush(&mut self) {
         self.flush();
     }

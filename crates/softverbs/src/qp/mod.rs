@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use crate::clock::now;
 use crate::cq::{Cq, Producer};
 use crate::instrument::{Instruments, Settings};
-use crate::link::{Arrived, Link, Rings};
+use crate::link::{Arrived, Driver, Link, Rings};
 use crate::memory::Batch;
 use crate::policy::Policy;
 use crate::policy::coalesce::Coalescer;
@@ -167,8 +167,8 @@ pub(crate) struct Qp {
     flushed: Mutex<Vec<(u64, bool)>>,
     engine: OnceLock<Arc<Engine>>,
     watch: OnceLock<Arc<Watch>>,
-    /// From [`Link::peer_notify`]; a poll checks it first.
-    peer_notify: OnceLock<Weak<dyn PeerNotify>>,
+    /// The memory that it shares with its peer; a poll checks it first.
+    peer_notify: Mutex<Option<Weak<dyn PeerNotify>>>,
     observer: Mutex<Option<Weak<dyn ConnObserver>>>,
     on_async_event: OnceLock<OnAsyncEvent>,
     /// Over RoCE: moves it to RTS for rdma_cm.
@@ -218,7 +218,7 @@ impl Qp {
             flushed: Mutex::default(),
             engine: OnceLock::new(),
             watch: OnceLock::new(),
-            peer_notify: OnceLock::new(),
+            peer_notify: Mutex::default(),
             observer: Mutex::default(),
             on_terms: OnceLock::new(),
             held: Mutex::default(),
@@ -272,15 +272,9 @@ impl Qp {
             .unwrap_or(1448);
         let mss = usize::try_from(mss).unwrap_or(0);
         let shared = stream.rings.is_some();
-        let link = (|| {
-            let engine = Engine::get()?;
-            let watch = self.recv_cq.home(&engine)?;
-            self.send_cq.look_at(&watch);
-            let engine = self.engine.get_or_init(|| engine).clone();
-            let watch = self.watch.get_or_init(|| watch).clone();
-            let this = self.this.upgrade().ok_or(libc::EINVAL)?;
-            Link::open(stream.socket, stream.rings, watch, engine, self.accessor(), this)
-        })();
+        let link = self.link_driver().and_then(|Driver { watch, engine, accessor, connection }| {
+            Link::open(stream.socket, stream.rings, watch, engine, accessor, connection)
+        });
         self.instruments.connects(stream.peer);
         let repeats = self.instruments.repeats(stream.rnr_retry);
         let Transport::Iwarp(iwarp) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
@@ -305,9 +299,7 @@ impl Qp {
                 match opened {
                     Ok(()) => {
                         probes::connect(self.num, shared);
-                        if let Some(peer_notify) = link.peer_notify() {
-                            let _ = self.peer_notify.set(peer_notify);
-                        }
+                        *lock(&self.peer_notify) = link.peer_notify();
                         iwarp.link = Some(link);
                     }
                     Err(_) => link.close(None),
@@ -317,6 +309,21 @@ impl Qp {
             Err(e) => Err(e),
         };
         opened.inspect_err(|&e| self.end(session, End::Lost(e)))
+    }
+
+    /// What drives the connection over a link with a socket of its own.
+    fn link_driver(&self) -> Result<Driver, Errno> {
+        let engine = Engine::get()?;
+        let watch = self.recv_cq.home(&engine)?;
+        self.send_cq.look_at(&watch);
+        let engine = self.engine.get_or_init(|| engine).clone();
+        let watch = self.watch.get_or_init(|| watch).clone();
+        let connection = self.this.upgrade().ok_or(libc::EINVAL)?;
+        Ok(Driver { watch, engine, accessor: self.accessor(), connection })
+    }
+
+    fn peer_notify(&self) -> Option<Arc<dyn PeerNotify>> {
+        lock(&self.peer_notify).as_ref().and_then(Weak::upgrade)
     }
 
     /// For access checks: its protection domain and number.

@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 use once_cell::race::OnceBox;
-use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use super::Qp;
@@ -102,7 +101,7 @@ impl Qp {
     /// Waits briefly if the request that was just posted can then be a direct copy. Here and not in a step:
     /// other connections would wait for that.
     fn await_settled(&self, remote: Access) {
-        if let Some(peer_notify) = self.peer_notify.get().and_then(Weak::upgrade) {
+        if let Some(peer_notify) = self.peer_notify() {
             peer_notify.await_settled(remote);
         }
     }

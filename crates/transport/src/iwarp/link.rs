@@ -2,30 +2,9 @@
 //! The link of an iWARP connection: a stream of bytes, and direct copies beside it.
 
 use crate::access::{Access, Unreachable};
+use crate::direct::Part;
 use crate::host::Host;
 use crate::units::Errno;
-
-/// Ranges of the peer's memory that one system call accesses, on behalf of one or more requests.
-pub const MAX_TOGETHER: usize = 64;
-
-/// One element of a gathered send.
-#[derive(Clone, Copy, Debug)]
-pub enum Part<'a> {
-    /// These bytes.
-    Bytes(&'a [u8]),
-    /// Registered memory.
-    Memory(Access),
-}
-
-impl Part<'_> {
-    /// Bytes.
-    pub fn byte_len(&self) -> usize {
-        match self {
-            Part::Bytes(bytes) => bytes.len(),
-            Part::Memory(access) => access.len,
-        }
-    }
-}
 
 /// Why the link sent or received nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 //! The link of a RoCE queue pair: packets, which the network may lose, duplicate or reorder.
 
 use crate::access::{Access, Unreachable};
+use crate::direct::Part;
 use crate::host::Host;
 use crate::roce::wire::ICRC_LEN;
 use crate::route::Route;
@@ -121,6 +122,16 @@ pub trait PacketLink: Host {
     /// Whether the link has dropped packets since the last call because it had no room for them. They may be
     /// those of another queue pair.
     fn has_lost_packets(&mut self) -> bool;
+    /// Copies bytes directly between the memory of the peer and local memory, as `StreamLink::transfer` of
+    /// iWARP does; with 0 the request goes over the link. Called only if the peer has acknowledged all that
+    /// was sent, so it has carried that out.
+    fn transfer(&mut self, _remote: &[Access], _local: &[Part<'_>]) -> usize {
+        0
+    }
+    /// Whether [`PacketLink::transfer`] is likely to succeed for this access once nothing is outstanding.
+    fn may_transfer(&self, _remote: Access) -> bool {
+        false
+    }
     /// A received packet was dropped.
     fn dropped_packet(&mut self, why: Dropped);
     /// Of a queue pair without acknowledgements: a request fails, so the queue pair enters SQE. Called before

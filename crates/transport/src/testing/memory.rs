@@ -104,6 +104,14 @@ impl Regions {
         Ok(index)
     }
 
+    /// Whether an access is permitted, and its bytes are mapped.
+    pub fn is_mapped(&self, access: Access) -> bool {
+        self.allowed(access).is_ok_and(|index| {
+            let is_there = access.addr + access.len as u64 <= self.mapped_to;
+            is_there && self.table[index].state == State::Mapped
+        })
+    }
+
     /// The bytes of a range in the array.
     pub fn at(&self, addr: u64, len: usize) -> &[u8] {
         &self.bytes[(addr - self.base) as usize..][..len]

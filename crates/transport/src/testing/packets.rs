@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 use super::recorder::{Call, Recorder};
 use super::world::World;
-use crate::access::Unreachable;
+use crate::access::{Access, Unreachable};
+use crate::direct::Part;
 use crate::host::Host;
 use crate::roce::link::{Batch, Dropped, PacketLink, Payload};
 use crate::roce::wire::ICRC_LEN;
@@ -31,6 +32,14 @@ pub trait PacketWorld: World {
     }
     /// Whether the link had no room for packets.
     fn has_lost(&mut self) -> bool {
+        false
+    }
+    /// See [`PacketLink::transfer`].
+    fn copy_directly(&mut self, _remote: &[Access], _local: &[Part<'_>]) -> usize {
+        0
+    }
+    /// See [`PacketLink::may_transfer`].
+    fn may_copy_directly(&self, _remote: Access) -> bool {
         false
     }
     /// A packet was dropped.
@@ -85,6 +94,15 @@ impl<W: PacketWorld> PacketLink for W {
         self.has_lost()
     }
 
+    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
+        self.elsewhere();
+        self.copy_directly(remote, local)
+    }
+
+    fn may_transfer(&self, remote: Access) -> bool {
+        self.may_copy_directly(remote)
+    }
+
     fn dropped_packet(&mut self, why: Dropped) {
         self.dropped(why);
     }
@@ -109,6 +127,10 @@ pub struct Packets {
     pub has_lost: bool,
     /// Why packets were dropped.
     pub dropped: Vec<Dropped>,
+    /// How many bytes the next direct copies copy; 0 if there is none.
+    pub transfers: VecDeque<usize>,
+    /// The peer exports its memory.
+    pub may_transfer: bool,
 }
 
 impl PacketWorld for Recorder<Packets> {
@@ -140,6 +162,24 @@ impl PacketWorld for Recorder<Packets> {
 
     fn has_lost(&mut self) -> bool {
         std::mem::take(&mut self.link.has_lost)
+    }
+
+    fn copy_directly(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
+        let len = |lens: &mut dyn Iterator<Item = usize>| lens.sum::<usize>();
+        assert_eq!(
+            len(&mut remote.iter().map(|access| access.len)),
+            len(&mut local.iter().map(Part::byte_len)),
+            "the ranges of both sides have one length"
+        );
+        let n = self.link.transfers.pop_front().unwrap_or(0);
+        if n > 0 {
+            self.calls.push(Call::Transferred(remote.to_vec(), n));
+        }
+        n
+    }
+
+    fn may_copy_directly(&self, _remote: Access) -> bool {
+        self.link.may_transfer
     }
 
     fn dropped(&mut self, why: Dropped) {

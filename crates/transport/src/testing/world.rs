@@ -12,8 +12,9 @@ use super::memory::{Memory, Placement};
 use super::queues::{Queues, WorkQueue};
 use super::stream::{Found, Pipe};
 use crate::access::{Access, Bind, Denied, Unchanged, Unreachable};
+use crate::direct::Part;
 use crate::host::{Durable, Ended, Host};
-use crate::iwarp::link::{LinkError, Part, StreamLink};
+use crate::iwarp::link::{LinkError, StreamLink};
 use crate::units::Micros;
 use crate::wr::{Completion, RecvWr, SendWr};
 

@@ -24,7 +24,7 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -70,21 +70,6 @@ fn answered(message: &[u8]) -> Option<Evidence> {
     message.strip_prefix(&[ACCEPTED])?.try_into().ok().map(Evidence)
 }
 
-/// Evidence of the peer, which proves to it that this process may inspect it. The error says why no memory
-/// can be shared.
-fn evidence_of_peer(socket: &OwnedFd, number: RawFd) -> Result<Evidence, String> {
-    if !unix::is_of_same_user(socket) {
-        return Err("the peer belongs to another user".into());
-    }
-    let pid = unix::peer_process(socket).ok_or("the peer is in another PID namespace")?;
-    Evidence::of(pid, number).map_err(|e| {
-        let why = std::io::Error::from_raw_os_error(e);
-        format!(
-            "this process is not permitted to inspect process {pid} (PTRACE_MODE_READ of ptrace(2)): {why}"
-        )
-    })
-}
-
 /// The addresses of a connection: this end and the other end. IPv4-mapped addresses are converted to IPv4.
 type Ends = (SocketAddr, SocketAddr);
 
@@ -105,12 +90,6 @@ fn candidates(addr: SocketAddr) -> impl Iterator<Item = SocketAddr> {
 
 fn is_tcp(socket: &OwnedFd) -> bool {
     socket_protocol(socket) == Ok(Some(ipproto::TCP))
-}
-
-/// Whether at most half of the descriptors that the process may have are in use. A connection with shared
-/// rings needs three, one that uses TCP needs one.
-fn is_affordable(fd: &impl AsRawFd) -> bool {
-    usize::try_from(fd.as_raw_fd()).is_ok_and(|fd| fd < sys::max_descriptors() / 2)
 }
 
 // ---- the initiator -------------------------------------------------------------------------------------------------------------------------
@@ -155,9 +134,9 @@ impl Offered {
     }
 
     fn send_over(notify: Socket, number: RawFd, socket: &OwnedFd) -> Result<Self, String> {
-        let listener = evidence_of_peer(&notify, number)?;
+        let listener = Evidence::of_peer(&notify, number)?;
         let memory = Mine::create().map_err(|_| "cannot allocate shared memory")?;
-        if !is_affordable(memory.file()) {
+        if !memory.file().is_affordable() {
             return Err("more than half of the descriptors are in use".into());
         }
         let (number, own) = Evidence::own().map_err(|_| "no descriptors are left")?;
@@ -201,7 +180,7 @@ pub(crate) struct Offer {
 impl Offer {
     /// Accepts the offer and sends the answer. `None`: the offer was not accepted; the reason is logged.
     pub(crate) fn accept(self) -> Option<Rings> {
-        let taken = evidence_of_peer(&self.notify, self.initiator).and_then(|initiator| {
+        let taken = Evidence::of_peer(&self.notify, self.initiator).and_then(|initiator| {
             let taken = Theirs::adopt(self.memory).and_then(|memory| {
                 sys::send(&self.notify, &answer(initiator))?;
                 Ok(memory)
@@ -280,7 +259,7 @@ impl Offers {
         // As many as the backlog holds, and one that has arrived meanwhile.
         for _ in 0..=BACKLOG {
             let Ok(socket) = self.listening.socket().accept() else { break };
-            if unix::is_of_same_user(&socket) && is_affordable(&*socket) {
+            if unix::is_of_same_user(&socket) && socket.is_affordable() {
                 queue.silent.push_back((socket, now));
             }
         }

@@ -136,7 +136,7 @@ fn nothing_is_copied_before_the_peer_has_acted_on_the_ring() {
     let write = region.access(REMOTE_WRITE, 0, 100);
     grant(&mut target, write);
     let rings = initiator.owner.rings.clone();
-    assert!(rings.room(|| false).unwrap() > 0);
+    assert!(rings.room(1, || false).unwrap() > 0);
     rings.put(10).unwrap();
     assert!(!initiator.is_open_for(write), "the peer has not acted");
     let peer = target.owner.rings.clone();

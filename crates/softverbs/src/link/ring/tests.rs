@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use super::*;
+use std::os::fd::OwnedFd;
 
 fn owned(fd: impl Into<OwnedFd>) -> Socket {
     Socket::noted(|| Ok(fd.into())).unwrap()
@@ -23,7 +24,7 @@ fn iovec(bytes: &[u8]) -> libc::iovec {
 }
 
 fn put(rings: &Rings, bytes: &[u8]) {
-    assert!(rings.room(|| false).unwrap() > 0 && rings.room_there().unwrap() >= bytes.len());
+    assert!(rings.room(1, || false).unwrap() > 0 && rings.room_there().unwrap() >= bytes.len());
     let (ring, at) = rings.target();
     let first = Shared::contiguous(at, bytes.len());
     let (before, behind) = bytes.split_at(first);
@@ -112,17 +113,17 @@ fn a_reader_that_requests_it_is_notified_of_the_next_bytes_once() {
 fn a_writer_without_room_continues_when_a_quarter_is_free() {
     let (a, b) = pair();
     put(&a, &vec![7; SIZE]);
-    assert_eq!(a.room(|| true), Ok(0));
+    assert_eq!(a.room(1, || true), Ok(0));
     take(&b, ROOM - 1);
-    assert_eq!((a.room(|| true), a.has_news(), notifications(&a)), (Ok(0), false, 0));
+    assert_eq!((a.room(1, || true), a.has_news(), notifications(&a)), (Ok(0), false, 0));
     take(&b, 1);
     assert_eq!((notifications(&a), a.has_news()), (1, true));
-    assert_eq!(a.room(|| true), Ok(ROOM));
+    assert_eq!(a.room(1, || true), Ok(ROOM));
     take(&b, 1);
     assert_eq!(notifications(&a), 0, "it no longer waits");
     // A polling writer requests no notification until the set needs them.
     put(&a, &vec![7; ROOM + 1]);
-    assert_eq!(a.room(|| false), Ok(0));
+    assert_eq!(a.room(1, || false), Ok(0));
     a.request_notify();
     take(&b, SIZE);
     assert_eq!(notifications(&a), 1);
@@ -149,7 +150,7 @@ fn a_peer_with_invalid_positions_ends_the_connection() {
     put(&a, &vec![1; SIZE - 100]);
     for lie in [101 + SIZE as u64, u64::MAX] {
         writable.store(lie, Ordering::Relaxed);
-        assert_eq!(a.room(|| true), Err(NONSENSE), "{lie}");
+        assert_eq!(a.room(1, || true), Err(NONSENSE), "{lie}");
     }
 }
 

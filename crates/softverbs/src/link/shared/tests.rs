@@ -3,6 +3,7 @@
 use super::*;
 use crate::sys;
 use crate::sys::tests::Mapping;
+use std::os::fd::OwnedFd;
 
 fn owned(fd: impl Into<OwnedFd>) -> Socket {
     Socket::noted(|| Ok(fd.into())).unwrap()

@@ -8,7 +8,7 @@ use crate::iwarp::wire::stream::{self, MAX_CONTROL_FPDU};
 use crate::iwarp::wire::terminate::Terminate;
 
 use crate::access::Access;
-use crate::iwarp::link::Part;
+use crate::direct::Part;
 use crate::limits::MAX_SGE;
 use crate::wr::SHORT_INLINE;
 

@@ -104,9 +104,17 @@ impl Rc {
         drained
     }
 
-    /// Changes attributes of a connection that carries out requests; `None`: as before.
-    pub fn change(&mut self, access: Option<u32>, rnr_timer: Option<u8>) {
-        self.responder.change(access, rnr_timer);
+    /// Changes attributes of a connection that carries out requests; `None`: as before. Returns whether an
+    /// access of the peer is not permitted any more.
+    pub fn change(&mut self, access: Option<u32>, rnr_timer: Option<u8>) -> bool {
+        self.responder.change(access, rnr_timer)
+    }
+
+    /// The link has changed, and what the last one had not delivered is lost: sends it again with the next
+    /// step. This uses no retry.
+    pub fn change_link(&mut self) {
+        self.unblock();
+        self.requester.change_link();
     }
 
     /// Requests that were taken from the host and are not completed.

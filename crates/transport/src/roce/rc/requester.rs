@@ -11,12 +11,12 @@
 
 mod response;
 mod retry;
+mod transfer;
 
 use std::collections::VecDeque;
 
 use super::ending::{End, Failed};
 use super::terms::{ReceiveTerms, SendTerms};
-use crate::host::Host;
 use crate::policy::Policy;
 use crate::policy::acknowledge::Acknowledging;
 use crate::policy::congestion::Window;
@@ -30,6 +30,7 @@ use crate::step::Quota;
 use crate::units::{Errno, Micros};
 use crate::wr::{Op, status};
 use retry::Retry;
+use transfer::{Transferred, waits_to_transfer};
 
 /// The most response packets of one read request. A fixed trade-off, no prediction: larger pieces would
 /// exceed the window more, smaller ones cost more requests and divide the packets that the responder sends in
@@ -80,6 +81,8 @@ pub(super) struct Requester {
     window: Window,
     acknowledging: Acknowledging,
     retry: Retry,
+    /// Bytes of the next request that were copied directly.
+    copied: u32,
     /// A local request that cannot be sent. It fails once all earlier ones are complete.
     failing: Option<(u64, u32)>,
     /// The link takes nothing until it reports room.
@@ -111,6 +114,7 @@ impl Requester {
             window: Window::new(mode),
             acknowledging: Acknowledging::of_requester(mode),
             retry: Retry::new(mode),
+            copied: 0,
             failing: None,
             blocked: false,
             is_open: false,
@@ -131,6 +135,13 @@ impl Requester {
     /// Begins no request, or begins requests again.
     pub(super) fn drain(&mut self, on: bool) {
         self.is_draining = on;
+    }
+
+    /// What was sent is lost.
+    pub(super) fn change_link(&mut self) {
+        if self.cursor > self.acked {
+            self.go_back();
+        }
     }
 
     /// Whether all requests that were begun are complete.
@@ -166,6 +177,16 @@ impl Requester {
                 break Sent::Idle;
             }
             let begins = !self.is_draining && self.failing.is_none();
+            if begins {
+                match self.transfer(host, budget) {
+                    Transferred::Requests => {
+                        self.sq.retire(host, qp_num);
+                        continue;
+                    }
+                    Transferred::Part => break Sent::Busy,
+                    Transferred::Nothing => {}
+                }
+            }
             if self.cursor == self.end && !(begins && self.begin_next(host)?) {
                 break Sent::Idle;
             }
@@ -233,10 +254,13 @@ impl Requester {
 
     /// Gives the next request its PSNs; requests without a message are carried out. False when there is none
     /// that may be begun.
-    fn begin_next(&mut self, host: &mut impl Host) -> Result<bool, End> {
+    fn begin_next(&mut self, host: &mut impl PacketLink) -> Result<bool, End> {
         while let Some(position) = self.sq.next_position() {
             let Some(entry) = self.sq.at(position) else { return Ok(false) };
             let wr = &entry.wr;
+            if !self.messages.is_empty() && waits_to_transfer(host, wr) {
+                return Ok(false);
+            }
             if wr.fence && self.messages.iter().any(|message| message.is_answered) {
                 return Ok(false);
             }

@@ -104,12 +104,13 @@ impl Responder {
         Ok(())
     }
 
-    /// Changes attributes; `None`: as before.
-    pub(super) fn change(&mut self, access: Option<u32>, rnr_timer: Option<u8>) {
-        if let Some(terms) = &mut self.terms {
-            terms.access = access.unwrap_or(terms.access);
-            terms.rnr_timer = rnr_timer.unwrap_or(terms.rnr_timer);
-        }
+    /// Changes attributes; `None`: as before. Returns whether an access is not permitted any more.
+    pub(super) fn change(&mut self, access: Option<u32>, rnr_timer: Option<u8>) -> bool {
+        let Some(terms) = &mut self.terms else { return false };
+        let before = terms.access;
+        terms.access = access.unwrap_or(before);
+        terms.rnr_timer = rnr_timer.unwrap_or(terms.rnr_timer);
+        before & !terms.access != 0
     }
 
     /// Takes a request of the peer.

@@ -59,6 +59,23 @@ impl Checker {
         posted
     }
 
+    /// How many bytes are left, in one place, of the request of `me` that is carried out next, or of the
+    /// response that arrives next.
+    pub(super) fn left(&mut self, me: usize, is_read: bool) -> usize {
+        self.skip_silent(me);
+        let model = &mut self.sides[me];
+        if !is_read {
+            let len = model.requests.get(model.executing).map_or(0, |posted| posted.wr.len as usize);
+            return len - model.executed_bytes;
+        }
+        while model.requests.get(model.answering).is_some_and(|one| !one.wr.returns_data()) {
+            model.answering += 1;
+        }
+        let entries = model.requests.get(model.answering).map(|posted| memory::entries(&posted.wr));
+        let entry = entries.and_then(|entries| memory::entry_at(&entries, model.answered_bytes));
+        entry.map_or(0, |(_, _, left)| left)
+    }
+
     /// Whether all requests before this one whose responses have bytes have them.
     fn answered_before(&self, me: usize, index: usize) -> bool {
         let model = &self.sides[me];

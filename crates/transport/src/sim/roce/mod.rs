@@ -63,4 +63,5 @@ fn schedules_reach_every_status() {
         let count = sim.statuses[code as usize];
         assert!(count > 20, "{count} of {what}");
     }
+    assert!(sim.copies > 1000, "{} direct copies", sim.copies);
 }

@@ -62,6 +62,8 @@ pub(super) struct Plan {
     pub spurious: u32,
     /// Another event happens during a step.
     pub inside: u32,
+    /// Both sides are on one host: some writes and reads are carried out by direct copy.
+    pub direct: bool,
 }
 
 /// Faults that end connections are rare, or schedules would reach nothing else.
@@ -133,6 +135,7 @@ impl Plan {
             unmap: draw.rate(rare),
             spurious: draw.rate(64),
             inside: draw.rate(32),
+            direct: draw.below(2) == 0,
         }
     }
 }

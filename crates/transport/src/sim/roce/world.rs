@@ -5,17 +5,18 @@ use super::checker::Checker;
 use super::network::Network;
 use super::pace::Pace;
 use super::plan::{NUMBERS, Plan};
-use crate::access::{Access, Denied, FLUSH_GLOBAL, FLUSH_PERSISTENT};
+use crate::access::{Access, Denied, FLUSH_GLOBAL, FLUSH_PERSISTENT, REMOTE_READ};
+use crate::direct::Part;
 use crate::host::{Durable, Ended};
 use crate::roce::link::Dropped;
 use crate::roce::rc::Rc;
 use crate::roce::wire::{Operation, Packet};
-use crate::sim::memory;
+use crate::sim::memory::{self, PERSISTENT};
 use crate::sim::plan::Disk;
 use crate::sim::random::Draw;
 use crate::sim::world::say;
 use crate::step::reason;
-use crate::testing::memory::{Placement, Regions};
+use crate::testing::memory::{Memory, Placement, Regions};
 use crate::testing::packets::PacketWorld;
 use crate::testing::queues::{Queues, WorkQueue};
 use crate::testing::world::{Parts, World};
@@ -59,6 +60,8 @@ pub(super) struct Sim {
     /// A digest of all that happened.
     pub print: u64,
     pub trace: bool,
+    /// Direct copies, in all schedules.
+    pub copies: u64,
     /// Completions of requests by status, in all schedules.
     pub statuses: [u64; 32],
 }
@@ -80,6 +83,7 @@ impl Sim {
             actions: 0,
             print: 0,
             trace,
+            copies: 0,
             statuses: [0; 32],
         }
     }
@@ -120,6 +124,18 @@ impl Sim {
     /// The replies of a side are late because its link is full, which may cost its peer a retry.
     pub(super) fn is_late(&mut self, me: usize) {
         self.checker.sides[1 - me].late_replies += 1;
+    }
+
+    /// Whether a side exports this memory to its peer.
+    fn is_exported(&self, me: usize, access: Access) -> bool {
+        let model = &self.checker.sides[me];
+        // A read of a region for flush to persistence must find earlier writes durable.
+        let needs_owner = access.rights == REMOTE_READ && access.stag == memory::stag(me, PERSISTENT);
+        model.open
+            && !model.is_over()
+            && !needs_owner
+            && self.plan.sides[me].path.access & access.rights == access.rights
+            && self.memories[me].is_mapped(access)
     }
 
     pub(super) fn host(&mut self, me: usize) -> At<'_> {
@@ -355,6 +371,72 @@ impl PacketWorld for At<'_> {
             self.sim.sides[self.me].pace.takes(&parsed, self.sim.now);
         }
         Some(packet)
+    }
+
+    fn copy_directly(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
+        let (me, peer) = (self.me, 1 - self.me);
+        let sim = &mut *self.sim;
+        if !sim.plan.direct || sim.forged || sim.draw.below(4) == 0 {
+            return 0;
+        }
+        if !remote.iter().all(|access| sim.is_exported(peer, *access)) {
+            return 0;
+        }
+        let is_read = remote.iter().all(|access| access.rights == REMOTE_READ);
+        let mut bytes = Vec::new();
+        let fetch = |bytes: &mut Vec<u8>, memory: &mut Regions, access: Access| {
+            let at = bytes.len();
+            bytes.resize(at + access.len, 0);
+            memory.fetch(access, &mut bytes[at..]).is_ok()
+        };
+        let places: Vec<Access> = match is_read {
+            true => {
+                let own = local.iter().filter_map(|part| match part {
+                    Part::Memory(access) => Some(*access),
+                    Part::Bytes(_) => None,
+                });
+                remote
+                    .iter()
+                    .all(|access| fetch(&mut bytes, &mut sim.memories[peer], *access))
+                    .then(|| own.collect())
+            }
+            false => {
+                let fetched = local.iter().all(|part| match part {
+                    Part::Memory(access) => fetch(&mut bytes, &mut sim.memories[me], *access),
+                    Part::Bytes(part) => {
+                        bytes.extend_from_slice(part);
+                        true
+                    }
+                });
+                fetched.then(|| remote.to_vec())
+            }
+        }
+        .unwrap_or_default();
+        let host = if is_read { me } else { peer };
+        let is_there = |access: &Access| sim.memories[host].is_mapped(*access);
+        if places.is_empty() || !places.iter().all(is_there) {
+            return 0;
+        }
+        say!(sim, "side {me} copies {remote:x?} directly");
+        let mut done = 0;
+        for mut place in places {
+            while place.len > 0 {
+                let left = self.sim.checker.left(me, is_read);
+                let access = Access { len: place.len.min(left), ..place };
+                let bytes = &bytes[done..][..access.len];
+                self.sim.memories[host].store(access, bytes).expect("mapped a moment ago");
+                self.sim.host(host).placed(access, bytes, true);
+                done += access.len;
+                place.addr += access.len as u64;
+                place.len -= access.len;
+            }
+        }
+        self.sim.copies += 1;
+        done
+    }
+
+    fn may_copy_directly(&self, remote: Access) -> bool {
+        self.sim.plan.direct && self.sim.is_exported(1 - self.me, remote)
     }
 
     /// A lack of room is a fault like a loss.

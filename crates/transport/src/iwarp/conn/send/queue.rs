@@ -8,7 +8,7 @@ use crate::iwarp::wire::stream;
 use arrayvec::ArrayVec;
 
 use super::super::fpdu::{Fpdu, MAX_PARTS, Origin, Payload};
-use crate::iwarp::link::Part;
+use crate::direct::Part;
 use crate::sq::SendQueue;
 use crate::units::Errno;
 

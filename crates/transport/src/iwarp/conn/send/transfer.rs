@@ -6,21 +6,13 @@
 //! that was sent ([`StreamLink::transfer`] ensures that). They are complete before the next request is
 //! processed, so they satisfy a fence. A request that the host does not carry out, for whatever reason, goes
 //! over the link, which also reports an error on both sides.
-//!
-//! Small requests with the same operation and key are carried out together, in order, so that the host needs
-//! one system call for all of them. Adjacent ranges become one.
 
-use arrayvec::ArrayVec;
-
-use super::{Entry, Progress, SendHalf};
-use crate::access::{Access, LOCAL_WRITE};
-use crate::iwarp::link::{MAX_TOGETHER, Part, StreamLink};
-use crate::limits::MAX_SGE;
+use super::{Progress, SendHalf};
+use crate::access::Access;
+use crate::direct::{self, Part};
+use crate::iwarp::link::StreamLink;
 use crate::step::Quota;
-use crate::wr::{Local, Op, SendWr, status};
-
-/// The maximum total length of requests that are carried out together.
-const TOGETHER_BYTES: usize = 64 * 1024;
+use crate::wr::{Op, SendWr, status};
 
 /// The result of [`SendHalf::transfer`].
 pub(super) enum Transferred {
@@ -80,40 +72,8 @@ impl SendHalf {
     /// Carries out requests from the `first` one on, whose first `taken` bytes are done. Returns the number
     /// of further bytes that were copied.
     fn carry_out(&self, host: &mut impl StreamLink, first: u64) -> usize {
-        let mut ranges = ArrayVec::<Access, MAX_TOGETHER>::new();
-        let mut local = ArrayVec::<Part<'_>, { MAX_TOGETHER + MAX_SGE }>::new();
-        let (mut from, mut bytes, mut kind) = (self.taken, 0, None);
-        for position in first.. {
-            let Some(Entry { wr, .. }) = self.sq.entry(position) else { break };
-            let len = (wr.len - from) as usize;
-            let fits = !ranges.is_full() && local.len() < MAX_TOGETHER && bytes + len <= TOGETHER_BYTES;
-            if kind.is_some_and(|kind| kind != (wr.op, wr.rkey) || !fits || !self.permits(wr)) {
-                break;
-            }
-            kind = Some((wr.op, wr.rkey));
-            let own_rights = if wr.is_read() { LOCAL_WRITE } else { 0 };
-            let access = wr.remote(from);
-            if !ranges.last_mut().is_some_and(|last| last.append(access)) {
-                ranges.push(access);
-            }
-            match &wr.local {
-                Local::Inline(inline) => local.push(Part::Bytes(&inline[from as usize..][..len])),
-                Local::LongInline(inline) => local.push(Part::Bytes(&inline[from as usize..][..len])),
-                memory => {
-                    for part in memory.parts(from, len, own_rights) {
-                        let last = local
-                            .last_mut()
-                            .and_then(|last| if let Part::Memory(last) = last { Some(last) } else { None });
-                        if !last.is_some_and(|last| last.append(part)) {
-                            local.push(Part::Memory(part));
-                        }
-                    }
-                }
-            }
-            from = 0;
-            bytes += len;
-        }
-        host.transfer(&ranges, &local).min(bytes)
+        let transfer = |remote: &[Access], local: &[Part<'_>]| host.transfer(remote, local);
+        direct::carry_out(&self.sq, first, self.taken, |wr| self.permits(wr), transfer)
     }
 
     /// Records that `n` further bytes of the requests from the `first` one on were copied. Returns how many

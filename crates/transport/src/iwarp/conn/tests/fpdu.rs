@@ -3,8 +3,8 @@
 
 use super::host::{BASE, STAG, tagged};
 use crate::access::Access;
+use crate::direct::Part;
 use crate::iwarp::conn::fpdu::{Fpdu, MAX_PARTS, Origin, Payload};
-use crate::iwarp::link::Part;
 use crate::iwarp::wire::rdmap::Opcode;
 use crate::limits::MAX_SGE;
 

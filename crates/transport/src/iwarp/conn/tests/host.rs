@@ -10,8 +10,9 @@ use crate::iwarp::wire::stream;
 use crate::iwarp::wire::terminate::Terminate;
 
 use crate::access::Access;
+use crate::direct::Part;
 use crate::iwarp::conn::{Conn, Framing, Role, Sizes, Terms};
-use crate::iwarp::link::{LinkError, Part};
+use crate::iwarp::link::LinkError;
 use crate::step::{Budget, Quota, Stepped, reason};
 use crate::testing::queues::WorkQueue;
 pub(super) use crate::testing::recorder::{BARE, BASE, Call, FOREIGN, Recorder, SIZE, STAG, completed};

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 
 use super::host::*;
 use crate::access::{Access, REMOTE_READ, REMOTE_WRITE};
+use crate::direct::MAX_TOGETHER;
 use crate::host::Durable;
 use crate::iwarp::conn::{Framing, Role, Sizes, Terms};
-use crate::iwarp::link::MAX_TOGETHER;
 use crate::iwarp::wire::ddp::Header;
 use crate::iwarp::wire::rdmap::{Opcode, encode_immediate};
 use crate::step::reason;

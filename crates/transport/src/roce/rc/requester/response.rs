@@ -216,7 +216,7 @@ impl Requester {
         Ok(())
     }
 
-    fn go_back(&mut self) {
+    pub(super) fn go_back(&mut self) {
         self.rewind();
         self.retry.goes_back();
     }

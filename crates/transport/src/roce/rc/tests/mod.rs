@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Two connections joined by packets that a test carries, drops or changes.
 
+mod direct;
 mod faults;
 mod flush;
 mod found;

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Requests that the host carries out by direct copy, and a link that changes.
+
+use super::pair::{Fate, MTU, Pair, wr};
+use crate::roce::wire::Operation;
+use crate::step::reason;
+use crate::testing::recorder::{BASE, Call, STAG};
+use crate::wr::{Local, Op, SendWr, status};
+
+const OK: u32 = status::SUCCESS;
+
+/// The lengths of the direct copies of a side.
+fn copies(pair: &Pair, me: usize) -> Vec<usize> {
+    let copied = |call: &Call| match call {
+        Call::Transferred(_, n) => Some(*n),
+        _ => None,
+    };
+    pair.hosts[me].calls.iter().filter_map(copied).collect()
+}
+
+#[test]
+fn a_direct_copy_needs_no_packet_and_no_psn() {
+    let mut pair = Pair::new();
+    pair.hosts[0].link.transfers = [100, 0, 200].into();
+    for (id, op, len) in [(1, Op::Write, 100), (2, Op::Write, 8), (3, Op::Read, 200)] {
+        pair.post(0, wr(id, op, 0, len, 0x8000));
+        pair.settle();
+    }
+    assert_eq!(copies(&pair, 0), [100, 200]);
+    assert_eq!(pair.carried[0], [Operation::WriteOnly], "the second one");
+    assert_eq!(pair.done(0), [(1, OK), (2, OK), (3, OK)]);
+}
+
+#[test]
+fn a_direct_copy_begins_when_all_before_it_is_acknowledged() {
+    let mut pair = Pair::new();
+    pair.post_receive(1, 10, 0x8000, 8);
+    pair.hosts[0].link.transfers = [MTU, MTU].into();
+    pair.post(0, wr(1, Op::Send, 0, 8, 0));
+    pair.post(0, wr(2, Op::Write, 0, MTU as u32, 0x8000));
+    pair.step(0, reason::POSTED);
+    assert_eq!(copies(&pair, 0), [], "a send is outstanding");
+    pair.settle();
+    assert_eq!(copies(&pair, 0), [], "a short request does not wait for that");
+    assert_eq!(pair.carried[0], [Operation::SendOnly, Operation::WriteOnly]);
+    // A long one does, if a direct copy is then likely, and so does what follows it.
+    pair.hosts[0].link.may_transfer = true;
+    pair.hosts[0].link.transfers = [16 << 10, MTU].into();
+    pair.post_receive(1, 11, 0x8000, 8);
+    for (id, op, len) in [(3, Op::Send, 8), (4, Op::Write, 16 << 10), (5, Op::Write, MTU as u32)] {
+        pair.post(0, wr(id, op, 0, len, 0x4000));
+    }
+    pair.step(0, reason::POSTED);
+    assert_eq!(copies(&pair, 0), []);
+    pair.settle();
+    assert_eq!(copies(&pair, 0), [16 << 10, MTU]);
+    assert_eq!(pair.carried[0].len(), 3);
+    assert_eq!(pair.done(0), (1..=5).map(|id| (id, OK)).collect::<Vec<_>>());
+}
+
+#[test]
+fn small_requests_are_copied_together_and_long_ones_in_pieces() {
+    let mut pair = Pair::new();
+    pair.hosts[0].link.transfers = [24, 1000, 500, 500].into();
+    for id in 1..=3 {
+        pair.post(0, wr(id, Op::Write, 64 * id, 8, 0x8000 + 8 * id));
+    }
+    pair.post(0, wr(4, Op::Read, 0, 2000, 0x8000));
+    pair.settle();
+    assert_eq!(copies(&pair, 0), [24, 1000, 500, 500]);
+    assert!(pair.carried[0].is_empty());
+    assert_eq!(pair.done(0), [(1, OK), (2, OK), (3, OK), (4, OK)]);
+}
+
+#[test]
+fn a_request_that_is_copied_in_part_goes_over_the_link_as_a_whole() {
+    let mut pair = Pair::new();
+    pair.fill(0, 0, 4 * MTU, 9);
+    pair.hosts[0].link.transfers = [MTU].into();
+    pair.post(0, wr(1, Op::Write, 0, 4 * MTU as u32, 0x8000));
+    pair.settle();
+    assert_eq!(copies(&pair, 0), [MTU]);
+    assert_eq!(pair.carried[0].len(), 4);
+    assert_eq!(pair.done(0), [(1, OK)]);
+    assert_eq!(pair.bytes(0, 0, 4 * MTU), pair.bytes(1, 0x8000, 4 * MTU));
+}
+
+#[test]
+fn atomic_writes_and_messages_with_receives_are_not_copied() {
+    let mut pair = Pair::new();
+    pair.hosts[0].link.transfers = [8; 8].into();
+    pair.hosts[0].link.may_transfer = true;
+    (10..12).for_each(|id| pair.post_receive(1, id, 0x8000, 8));
+    for (id, op) in
+        [(1, Op::Send), (2, Op::WriteWithImm), (3, Op::AtomicWrite), (4, Op::FetchAdd), (5, Op::CompareSwap)]
+    {
+        let local = match op {
+            Op::FetchAdd | Op::CompareSwap => {
+                Local::Atomic { addr: BASE, lkey: STAG, compare_add: 0, swap: 0 }
+            }
+            _ => wr(id, op, 0, 8, 0).local,
+        };
+        pair.post(0, SendWr { local, ..wr(id, op, 0, 8, 0x8000) });
+    }
+    pair.post(0, SendWr { fence: true, ..wr(6, Op::Write, 0, 8, 0x8000) });
+    pair.settle();
+    assert_eq!(copies(&pair, 0), [], "nor the fenced write of 8 bytes, which must be one store");
+    assert_eq!(pair.done(0), (1..=6).map(|id| (id, OK)).collect::<Vec<_>>());
+}
+
+/// What the link has lost when it changes is sent again at once, and executed once.
+#[test]
+fn a_link_that_changes_loses_nothing() {
+    for lost in [0, 1] {
+        let mut pair = Pair::new();
+        pair.fill(0, 0, 3 * MTU, 9);
+        pair.post_receive(1, 10, 0x8000, 3 * MTU as u32);
+        pair.post(0, wr(1, Op::Send, 0, 3 * MTU as u32, 0));
+        pair.post(0, wr(2, Op::Read, 0x1000, 2 * MTU as u32, 0x9000));
+        pair.settle_with(|from, _| if from == lost { Fate::Lost } else { Fate::Arrives });
+        assert_eq!(pair.done(0), []);
+        pair.conns.iter_mut().for_each(|conn| conn.change_link());
+        let now = pair.hosts[0].now;
+        pair.settle();
+        assert_eq!(pair.done(0), [(1, OK), (2, OK)], "side {lost} lost packets");
+        assert_eq!((pair.done(1), pair.hosts[0].now), (vec![(10, OK)], now));
+        assert_eq!(pair.bytes(0, 0, 3 * MTU), pair.bytes(1, 0x8000, 3 * MTU));
+        assert_eq!(pair.bytes(0, 0x1000, 2 * MTU), pair.bytes(1, 0x9000, 2 * MTU));
+    }
+}
