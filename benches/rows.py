@@ -133,6 +133,16 @@ OVER_ROCE = [
 ]
 
 
+def local_over_roce(row):
+    """Two processes of one host over RoCE, beside the same operations over iWARP: both share memory."""
+    target = ("<=" if row.unit == "us" else ">=", 1)
+    return Row(f"roce-local-{row.name}", f"{row.what}; over RoCE, on one host", row.unit, row.program, row.program,
+               "over iWARP, on one host, too", 1.0, target, row.digits, None, ROCE)
+
+
+LOCAL_OVER_ROCE = ("write-spin", "send-poll", "send-sleep", "write-rate", "write-flush", "write-4KiB", "write-1MiB", "read-1MiB")
+
+
 ROWS = [
     *ON_ONE_HOST,
     *(over_tcp(row) for row in ON_ONE_HOST
@@ -143,6 +153,7 @@ ROWS = [
     Row("tcp-read-depth", "8 B reads, 16 in flight; over TCP", "M/s", ("read-rate", "--depth", "16"), ("read-rate", "--depth", "1"),
         "one at a time", 1.0, (">=", 4), 3, TCP),
     *OVER_ROCE,
+    *(local_over_roce(row) for row in ON_ONE_HOST if row.name in LOCAL_OVER_ROCE),
     Row("tcp-connect", "connect, established at both ends, disconnect; over TCP", "us", ("connect-cycle",), ("raw-connect",),
         "TCP connect, accept, a byte each way, close", 1.0, ("<=", 2.5), 1, TCP),
     Row("tcp-streams", "writes of 64KiB on 4 connections, 4 in flight on each; over TCP", "GB/s",
