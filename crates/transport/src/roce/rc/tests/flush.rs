@@ -189,6 +189,24 @@ fn a_repeated_flush_waits_and_flushes_once() {
     assert_eq!(flushed(&pair).len(), 1);
 }
 
+/// The response leaves over the new link, once.
+#[test]
+fn a_flush_ends_after_a_change_of_the_link() {
+    let mut pair = Pair::new();
+    pair.hosts[1].durable = Durable::Later;
+    pair.post(0, flush(1, FLUSH_PERSISTENT, 8, 0x4000));
+    pair.post(0, atomic_write(2, 1, 0x800));
+    pair.settle();
+    for _ in 0..2 {
+        pair.conns.iter_mut().for_each(|conn| conn.change_link());
+        pair.settle();
+    }
+    assert!(pair.done(0).is_empty());
+    ends(&mut pair, 1, true);
+    assert_eq!(pair.done(0), [(1, OK), (2, OK)]);
+    assert_eq!((flushed(&pair).len(), stores(&pair)), (1, 1));
+}
+
 /// rxe of Linux 6.12 repeats a FLUSH with the address 0.
 #[test]
 fn a_duplicate_of_a_flush_is_recognized_by_its_psn() {
