@@ -259,7 +259,8 @@ flush_i(struct side *side)
 
 /*
  * To persistence, of a file. msync(2) takes long: the atomic write of the record's number, which was posted
- * with the flush, waits for it, as a program expects that replaces a number in persistent memory.
+ * with the flush, waits for it, as a program expects that replaces a number in persistent memory. The time is
+ * measured from before the requests are posted: a target that gets no processor sees the record late.
  */
 #define PERSISTENT_ROUNDS 5
 #define MSYNC_MS 150
@@ -275,20 +276,18 @@ persistent_t(struct side *side)
 	make_rc(&rc, side, (struct rc_terms){.length = LENGTH, .operations = WITH_FLUSH, .access = PERSISTENT, .region = PERSISTENT, .file = true});
 	EXPECT((capabilities(rc.device) & DEVICE_FLUSH_PERSISTENT) != 0, "the device has no flush");
 	word = (volatile uint64_t *)rc.memory;
-	meet(&rc);
 	while (last < PERSISTENT_ROUNDS) {
 		char *record = rc.memory + RECORDS + (last + 1) * RECORD;
-		uint64_t until = now_ms() + 10000, seen;
+		uint64_t began = now_ms(), until = began + 10000, took;
 
+		meet(&rc);
 		while (*(volatile char *)(record + RECORD - 1) == 0)
 			EXPECT(now_ms() < until, "no record");
-		seen = now_ms();
-		EXPECT(__atomic_load_n(word, __ATOMIC_ACQUIRE) == last, "the number of record %llu is too early", (unsigned long long)last + 1);
 		while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == last)
 			EXPECT(now_ms() < until, "no number");
+		took = now_ms() - began;
 		last++;
-		EXPECT(*word == last && now_ms() - seen >= MSYNC_MS - 50, "after %llu ms", (unsigned long long)(now_ms() - seen));
-		say(side, 'r');
+		EXPECT(*word == last && took >= MSYNC_MS - 1, "number %llu after %llu ms", (unsigned long long)*word, (unsigned long long)took);
 	}
 	meet(&rc);
 	close_rc(&rc);
@@ -300,11 +299,13 @@ persistent_i(struct side *side)
 	struct rc rc;
 
 	make_rc(&rc, side, (struct rc_terms){.length = LENGTH, .operations = WITH_FLUSH});
-	meet(&rc);
 	for (uint64_t n = 1; n <= PERSISTENT_ROUNDS; n++) {
-		uint64_t at = RECORDS + n * RECORD, began = now_ms();
-		struct ibv_qp_ex *qp = begin(&rc, n, 0);
+		uint64_t at = RECORDS + n * RECORD, began;
+		struct ibv_qp_ex *qp;
 
+		meet(&rc);
+		began = now_ms();
+		qp = begin(&rc, n, 0);
 		memset(rc.memory + at, (int)n, RECORD);
 		ibv_wr_rdma_write(qp, rc.peer.rkey, rc.peer.addr + at);
 		ibv_wr_set_sge(qp, rc.mr->lkey, (uintptr_t)rc.memory + at, RECORD);
@@ -317,7 +318,6 @@ persistent_i(struct side *side)
 		expect_sent(&rc, 1000 + n, IBV_WC_SUCCESS);
 		EXPECT(now_ms() - began >= MSYNC_MS - 1, "after %llu ms", (unsigned long long)(now_ms() - began));
 		expect_sent(&rc, 2000 + n, IBV_WC_SUCCESS);
-		hear(side, 'r');
 	}
 	meet(&rc);
 	close_rc(&rc);
