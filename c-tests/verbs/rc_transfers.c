@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 
 #define LARGEST (1 << 20)
@@ -477,6 +478,56 @@ unwilling(struct side *side)
 	local(side, "0", 0);
 }
 
+/*
+ * A target that is stopped takes nothing from the shared memory, which fills: the requests fail as those do
+ * that nobody acknowledges, and none waits for room.
+ */
+#define STOPPED_LENGTH (1 << 20)
+#define STOPPED_SENDS 30
+
+static void
+stopped_t(struct side *side)
+{
+	struct rc rc;
+
+	setenv("SOFTVERBS_LOCAL", "1", 1);
+	make_rc(&rc, side, (struct rc_terms){.length = STOPPED_LENGTH, .mtu = IBV_MTU_4096});
+	for (uint64_t n = 0; n < 2 * STOPPED_SENDS; n++)
+		post_receive(&rc, 0, n, 0, STOPPED_LENGTH);
+	meet(&rc);
+	for (uint64_t n = 0; n < STOPPED_SENDS; n++)
+		expect_received(&rc, n, IBV_WC_SUCCESS);
+	meet(&rc);
+	hear(side, 'e'); /* here it is stopped */
+	close_rc(&rc);
+}
+
+static void
+stopped_i(struct side *side)
+{
+	struct rc rc;
+
+	setenv("SOFTVERBS_LOCAL", "1", 1);
+	make_rc(&rc, side, (struct rc_terms){.length = STOPPED_LENGTH, .mtu = IBV_MTU_4096, .retries = 2});
+	meet(&rc);
+	for (int i = 0; i < 500 && count_shared() != 1; i++)
+		sleep_ms(10);
+	EXPECT(count_shared() == 1, "%u mappings", count_shared());
+	for (uint64_t n = 0; n < STOPPED_SENDS; n++)
+		post(&rc, 0, IBV_WR_SEND, n, 0, STOPPED_LENGTH);
+	for (uint64_t n = 0; n < STOPPED_SENDS; n++)
+		expect_sent(&rc, n, IBV_WC_SUCCESS);
+	meet(&rc);
+	stop_process(*side->target_pid);
+	for (uint64_t n = 0; n < STOPPED_SENDS; n++)
+		post(&rc, 0, IBV_WR_SEND, n, 0, STOPPED_LENGTH);
+	expect_sent(&rc, 0, IBV_WC_RETRY_EXC_ERR);
+	for (uint64_t n = 1; n < STOPPED_SENDS; n++)
+		expect_sent(&rc, n, IBV_WC_WR_FLUSH_ERR);
+	EXPECT(kill(*side->target_pid, SIGCONT) == 0, "");
+	say(side, 'e');
+	close_rc(&rc);
+}
 
 /* A read with a fence behind it uses what the read has brought. */
 static void
@@ -574,6 +625,7 @@ const struct test rc_transfers[] = {
 	{.name = "roce-srq", .target = srq_t, .initiator = srq_i, .missing = not_soft},
 	{.name = "roce-both-ways", .target = both_ways, .initiator = both_ways, .missing = not_soft},
 	{.name = "roce-local", .target = willing, .initiator = willing, .missing = not_soft},
+	{.name = "roce-local-stopped-target", .target = stopped_t, .initiator = stopped_i, .missing = not_soft},
 	{.name = "roce-local-unwilling-target", .target = unwilling, .initiator = willing_alone, .missing = not_soft},
 	{.name = "roce-local-unwilling-initiator", .target = willing_alone, .initiator = unwilling, .missing = not_soft},
 	{.name = "roce-fence", .target = fence_t, .initiator = fence_i, .missing = not_soft},

@@ -321,6 +321,10 @@ impl<H: Exposed + PacketLink> PacketLink for Instrumented<'_, H> {
         self.host.may_transfer(remote)
     }
 
+    fn peer_makes_room(&self) -> bool {
+        self.host.peer_makes_room()
+    }
+
     fn dropped_packet(&mut self, why: Dropped) {
         self.host.dropped_packet(why);
     }

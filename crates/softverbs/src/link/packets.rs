@@ -198,6 +198,11 @@ impl Packets {
         self.arrived.take_lost()
     }
 
+    /// Whether packets go through memory that is shared with the peer.
+    pub(crate) fn shares_memory(&self) -> bool {
+        self.shared.is_some()
+    }
+
     /// Carries out writes or reads as direct copies ([`transport::roce::link::PacketLink::transfer`]).
     pub(crate) fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
         self.shared.as_mut().map_or(0, |shared| shared.transfer(remote, local))

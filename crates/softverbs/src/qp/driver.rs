@@ -580,6 +580,10 @@ impl PacketLink for Host<'_, Packets> {
         self.link.as_ref().is_some_and(|link| link.may_transfer(remote))
     }
 
+    fn peer_makes_room(&self) -> bool {
+        self.link.as_ref().is_some_and(Packets::shares_memory)
+    }
+
     fn dropped_packet(&mut self, why: Dropped) {
         if let Some(link) = &self.link {
             link.dropped(why);

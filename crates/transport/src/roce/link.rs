@@ -122,6 +122,11 @@ pub trait PacketLink: Host {
     /// Whether the link has dropped packets since the last call because it had no room for them. They may be
     /// those of another queue pair.
     fn has_lost_packets(&mut self) -> bool;
+    /// Whether only the peer can make room in the link when it is full. Then a full link does not stop the
+    /// transport timer: the peer may not run.
+    fn peer_makes_room(&self) -> bool {
+        false
+    }
     /// Copies bytes directly between the memory of the peer and local memory, as `StreamLink::transfer` of
     /// iWARP does; with 0 the request goes over the link. Called only if the peer has acknowledged all that
     /// was sent, so it has carried that out.

@@ -34,6 +34,10 @@ pub trait PacketWorld: World {
     fn has_lost(&mut self) -> bool {
         false
     }
+    /// See [`PacketLink::peer_makes_room`].
+    fn is_room_of_peer(&self) -> bool {
+        false
+    }
     /// See [`PacketLink::transfer`].
     fn copy_directly(&mut self, _remote: &[Access], _local: &[Part<'_>]) -> usize {
         0
@@ -94,6 +98,10 @@ impl<W: PacketWorld> PacketLink for W {
         self.has_lost()
     }
 
+    fn peer_makes_room(&self) -> bool {
+        self.is_room_of_peer()
+    }
+
     fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
         self.elsewhere();
         self.copy_directly(remote, local)
@@ -123,6 +131,8 @@ pub struct Packets {
     pub arrived: VecDeque<Vec<u8>>,
     /// How many more the link takes.
     pub room: Option<usize>,
+    /// Only the peer makes room.
+    pub is_room_of_peer: bool,
     /// There was no room for packets.
     pub has_lost: bool,
     /// Why packets were dropped.
@@ -162,6 +172,10 @@ impl PacketWorld for Recorder<Packets> {
 
     fn has_lost(&mut self) -> bool {
         std::mem::take(&mut self.link.has_lost)
+    }
+
+    fn is_room_of_peer(&self) -> bool {
+        self.link.is_room_of_peer
     }
 
     fn copy_directly(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {

@@ -2,7 +2,7 @@
 //! Responses to the requests of this side: acknowledgements, data of reads, results of atomic operations,
 //! NAKs (IBTA 9.7.5, 9.7.7, 9.7.8, A19).
 
-use super::retry::Expired;
+use super::retry::{Expired, Room};
 use super::{End, Failed, Requester};
 use crate::access::LOCAL_WRITE;
 use crate::host::Host;
@@ -227,12 +227,17 @@ impl Requester {
     }
 
     /// Checks the timers.
-    pub(in crate::roce::rc) fn expire(&mut self, host: &mut impl Host) -> Result<(), End> {
+    pub(in crate::roce::rc) fn expire(&mut self, host: &mut impl PacketLink) -> Result<(), End> {
         if self.retry.deadline().is_none() {
             return Ok(());
         }
         let (now, is_outstanding) = (host.now(), self.sent > self.acked);
-        match self.retry.expire(now, is_outstanding, self.blocked) {
+        let room = match (self.blocked, host.peer_makes_room()) {
+            (false, _) => Room::Some,
+            (true, false) => Room::None,
+            (true, true) => Room::NoneOfPeer,
+        };
+        match self.retry.expire(now, is_outstanding, room) {
             Expired::Nothing | Expired::Rnr => return Ok(()),
             Expired::Probe => self.rewind(),
             Expired::Transport => self.send_again()?,

@@ -59,6 +59,16 @@ pub(super) struct Retry {
     is_pending: bool,
 }
 
+/// Whether the link takes packets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    Some,
+    /// It takes them later: what was sent may not have left yet.
+    None,
+    /// It does when the peer has taken what is in it, which it may never do.
+    NoneOfPeer,
+}
+
 impl Retry {
     pub(super) fn new(mode: Mode) -> Self {
         Self {
@@ -160,7 +170,7 @@ impl Retry {
     }
 
     /// What has expired at this time.
-    pub(super) fn expire(&mut self, now: Micros, is_outstanding: bool, is_blocked: bool) -> Expired {
+    pub(super) fn expire(&mut self, now: Micros, is_outstanding: bool, room: Room) -> Expired {
         if let Some(until) = self.waits_until {
             if now < until {
                 return Expired::Nothing;
@@ -175,7 +185,12 @@ impl Retry {
                     self.deadline = None;
                     return Expired::Nothing;
                 }
-                let is_waiting = std::mem::take(&mut self.has_progressed) || self.is_pending || is_blocked;
+                let is_held = match room {
+                    Room::Some => self.is_pending,
+                    Room::None => true,
+                    Room::NoneOfPeer => false,
+                };
+                let is_waiting = std::mem::take(&mut self.has_progressed) || is_held;
                 let has_expired = now >= self.expires;
                 if is_waiting || has_expired {
                     self.expires = now + timeout;

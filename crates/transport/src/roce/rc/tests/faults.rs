@@ -228,6 +228,20 @@ fn a_full_link_uses_no_retry() {
     assert_eq!(pair.done(0), [(1, status::RETRY_EXC_ERR)]);
 }
 
+/// The peer has stopped, and what it does not take fills the link.
+#[test]
+fn a_link_that_the_peer_leaves_full_uses_retries() {
+    let mut pair = Pair::with(|_, terms| terms.retries = 2);
+    pair.hosts[0].link.is_room_of_peer = true;
+    pair.hosts[0].link.room = Some(2);
+    pair.post(0, wr(1, Op::Write, 0, 4 * MTU as u32, 0x4000));
+    pair.step(0, reason::POSTED);
+    let began = pair.hosts[0].now;
+    pair.lose_until_the_end(0);
+    assert!(pair.hosts[0].now - began >= 3 * TIMEOUT_US, "it has all retries");
+    assert_eq!(pair.done(0), [(1, status::RETRY_EXC_ERR)]);
+}
+
 /// The first packets of a message request no acknowledgement: nothing is sent again while the link does not
 /// take the last one.
 #[test]
