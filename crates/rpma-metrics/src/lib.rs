@@ -6,6 +6,8 @@
 //! librpma counts the operations of a device in a wrapper of its provider. A process without metrics has no
 //! [`Process`].
 //!
+//! [`findings`] is independent of that: counts of all processes of a run, for `rpma run --fail-on-misuse`.
+//!
 //! The first call of [`process`] that finds the variable starts the thread. A child of fork(2) has separate
 //! counters, which start at zero, and starts another thread at its first call.
 
@@ -14,6 +16,7 @@
 extern crate lock_order as std;
 
 mod counters;
+pub mod findings;
 pub mod flushes;
 pub mod packets;
 mod serve;

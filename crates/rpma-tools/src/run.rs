@@ -1,16 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! `rpma run`: runs a program with `libsoftverbs.so` preloaded.
+//! `rpma run`: runs a program with `libsoftverbs.so` preloaded. With `--fail-on-misuse` the program is a
+//! child, and what strict mode finds in it and in all programs that it starts decides the exit status;
+//! otherwise the program replaces this process.
+
+mod child;
+mod verdict;
 
 use clap::{Args, ValueEnum};
-use std::env;
-use std::ffi::{CStr, CString, OsString};
+use std::borrow::Cow;
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::{env, io};
 
 use crate::{elf, prefix};
+use child::End;
+use rpma_metrics::findings;
+use verdict::Annotations;
 
 const LIBRARY: &str = "libsoftverbs.so";
 /// The audit library that makes dlsym(3) and dlvsym(3) find its functions as well.
@@ -23,8 +33,11 @@ pub(crate) const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
+/// An exit status and its reason.
+type Failure = (u8, String);
+
 /// The values of SOFTVERBS_STRICT: the effect of operations that an adapter rejects.
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Strict {
     Off,
     Warn,
@@ -78,8 +91,9 @@ enum Dlsym {
 ///
 /// The program and all programs that it starts have a device soft0, which serves every address of the host,
 /// in addition to the RDMA devices of the host. A preloaded library (libsoftverbs.so) provides it, so the
-/// program needs no change. The exit status is that of the program; 125: an option is wrong, or the program
-/// cannot be run with the device, 126: it cannot be executed, 127: it was not found.
+/// program needs no change. The exit status is that of the program; 123: it is 0, but there were misuses
+/// (--fail-on-misuse), 125: an option is wrong, or the program cannot be run with the device, 126: it cannot
+/// be executed, 127: it was not found.
 #[derive(Args)]
 pub(crate) struct Run {
     /// Print what is done, and show the messages of soft0 at level info
@@ -94,6 +108,13 @@ pub(crate) struct Run {
     /// Reject what an RDMA adapter rejects, instead of permitting it; with "warn" only log it, once per place
     #[arg(long, value_name = "MODE", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "adapter")]
     strict: Option<Strict>,
+    /// Fail with status 123 if strict mode (warn, without --strict) finds misuses in the program or in
+    /// programs that it starts, and print a summary
+    #[arg(long)]
+    fail_on_misuse: bool,
+    /// The form in which --fail-on-misuse prints misuses
+    #[arg(long, value_name = "FORM", value_enum, default_value = "auto", requires = "fail_on_misuse")]
+    annotations: Annotations,
     /// Inject these faults, for example "seed=7; peer:kill@op=1000"; softverbs(7) has the rules
     #[arg(long, value_name = "RULES")]
     faults: Option<String>,
@@ -106,11 +127,63 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Replaces this process with the program; returns only if that failed.
+    /// Runs the program, in the place of this process unless its misuses are to be counted: then it returns
+    /// only if that failed.
     pub(crate) fn run(&self) -> ExitCode {
-        let (code, why) = self.try_run();
-        eprintln!("rpma run: {why}");
-        ExitCode::from(code)
+        let result = self.command().and_then(|mut command| {
+            if self.fail_on_misuse {
+                return self.run_counted(&mut command);
+            }
+            Err(self.not_executed(&command.exec()))
+        });
+        ExitCode::from(result.unwrap_or_else(|(code, why)| {
+            eprintln!("rpma run: {why}");
+            code
+        }))
+    }
+
+    /// Runs the program as a child; returns the exit status.
+    fn run_counted(&self, command: &mut Command) -> Result<u8, Failure> {
+        let not_counted = |why| (FAILED, format!("misuses cannot be counted: {why}"));
+        let findings = findings::Run::create().map_err(not_counted)?;
+        self.set(command, "SOFTVERBS_FINDINGS", findings.path());
+        let end = child::run(command).map_err(|why| self.not_executed(&why))?;
+        let (mut lines, status) = verdict::of(&findings.totals(), end, self.annotations);
+        if let End::Killed(signal) = end {
+            lines.insert(0, format!("rpma run: {}: {}", self.name(), child::signal_name(signal)));
+        }
+        // The exit status counts even if nobody reads the lines.
+        let _ = writeln!(io::stderr(), "{}", lines.join("\n"));
+        Ok(status)
+    }
+
+    /// The mode of strict mode; `None`: that of the environment.
+    fn mode(&self) -> Result<Option<Strict>, Failure> {
+        if !self.fail_on_misuse {
+            return Ok(self.strict);
+        }
+        match self.strict {
+            Some(Strict::Off) => {
+                Err((FAILED, "--fail-on-misuse requires --strict=warn or --strict=adapter".to_owned()))
+            }
+            Some(mode) => Ok(Some(mode)),
+            None if env::var_os("SOFTVERBS_STRICT").is_some_and(|mode| mode == "adapter") => Ok(None),
+            None => Ok(Some(Strict::Warn)),
+        }
+    }
+
+    fn name(&self) -> Cow<'_, str> {
+        self.program.first().map_or(Cow::Borrowed(""), |name| name.to_string_lossy())
+    }
+
+    fn not_executed(&self, why: &io::Error) -> Failure {
+        (NOT_EXECUTABLE, format!("{}: {why}", self.name()))
+    }
+
+    /// Sets a variable for the program.
+    fn set(&self, command: &mut Command, variable: &str, value: impl AsRef<OsStr>) {
+        self.say(&format!("{variable}={}", value.as_ref().to_string_lossy()));
+        command.env(variable, value);
     }
 
     fn say(&self, what: &str) {
@@ -152,17 +225,17 @@ impl Run {
         !is_valgrind && self.program.iter().skip(1).any(may_load)
     }
 
-    fn try_run(&self) -> (u8, String) {
+    /// The program with its arguments and environment.
+    fn command(&self) -> Result<Command, Failure> {
         let Some((name, arguments)) = self.program.split_first() else {
-            return (FAILED, "no program was given".to_owned());
+            return Err((FAILED, "no program was given".to_owned()));
         };
         let shown = name.to_string_lossy();
-        if let Err(why) = self.check_faults() {
-            return (FAILED, why);
-        }
-        let Some(program) = find(Path::new(name)) else { return (NOT_FOUND, format!("{shown}: not found")) };
+        self.check_faults().map_err(|why| (FAILED, why))?;
+        let mode = self.mode()?;
+        let program = find(Path::new(name)).ok_or_else(|| (NOT_FOUND, format!("{shown}: not found")))?;
         if let Some(why) = elf::obstacle(&program) {
-            return (FAILED, format!("{shown} {why}"));
+            return Err((FAILED, format!("{shown} {why}")));
         }
         let mut command = Command::new(&program);
         command.arg0(name).args(arguments);
@@ -179,37 +252,32 @@ impl Run {
                     self.say(&format!("{why} dlsym does not find soft0"));
                     continue;
                 }
-                Err(why) => return (FAILED, why),
+                Err(why) => return Err((FAILED, why)),
             };
             if let Some(before) = before.filter(|before| !before.is_empty()) {
                 value.push(":");
                 value.push(before);
             }
-            self.say(&format!("{variable}={}", value.to_string_lossy()));
-            command.env(variable, value);
+            self.set(&mut command, variable, value);
         }
         if self.only {
             self.say("soft0 is the only device");
             command.env("SOFTVERBS_ONLY", "1");
         }
         if let Some(transport) = self.transport.or_else(default_transport) {
-            self.say(&format!("SOFTVERBS_TRANSPORT={}", transport.word()));
-            command.env("SOFTVERBS_TRANSPORT", transport.word());
+            self.set(&mut command, "SOFTVERBS_TRANSPORT", transport.word());
         }
-        if let Some(mode) = self.strict {
-            self.say(&format!("SOFTVERBS_STRICT={}", mode.word()));
-            command.env("SOFTVERBS_STRICT", mode.word());
+        if let Some(mode) = mode {
+            self.set(&mut command, "SOFTVERBS_STRICT", mode.word());
         }
         if let Some(rules) = &self.faults {
-            self.say(&format!("SOFTVERBS_FAULTS={rules}"));
-            command.env("SOFTVERBS_FAULTS", rules);
+            self.set(&mut command, "SOFTVERBS_FAULTS", rules);
         }
         if self.verbose && env::var_os("SOFTVERBS_LOG").is_none() {
             command.env("SOFTVERBS_LOG", "info");
         }
         self.say(&format!("running {}", program.display()));
-        let why = command.exec();
-        (NOT_EXECUTABLE, format!("{shown}: {why}"))
+        Ok(command)
     }
 }
 

@@ -15,8 +15,8 @@
 //! are exported, too (`c_library.rs`): they handle the paths of these files, and call the real function for
 //! all others.
 //!
-//! Loading the library starts no thread, opens no descriptor and prints nothing; a real library is loaded
-//! when one of its functions is called.
+//! Loading the library starts no thread, leaves no descriptor open and prints nothing; a real library is
+//! loaded when one of its functions is called.
 //!
 //! If a function has the nodes IBVERBS_1.0 and IBVERBS_1.1, only the latter is exported. Programs built for
 //! IBVERBS_1.0 have objects of another layout, which only functions of that node create.
@@ -32,6 +32,7 @@ mod channels;
 mod counters;
 mod devices;
 mod files;
+mod findings;
 mod messages;
 mod rdma;
 mod regions;

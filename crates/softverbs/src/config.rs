@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use once_cell::race::OnceBox;
@@ -166,6 +167,17 @@ const FAULTS: Knob = Knob {
     help: "faults to inject into the connections of the process, for tests: rejected and lost connections, failed and delayed operations. The section FAULT INJECTION of softverbs(7) describes the rules",
 };
 
+/// `rpma run --fail-on-misuse` creates the file.
+const FINDINGS: Knob = Knob {
+    name: "SOFTVERBS_FINDINGS",
+    default: 0,
+    min: 0,
+    max: 0,
+    words: &[],
+    text: "file",
+    help: "set by rpma run --fail-on-misuse: the file in which each process of the run counts its operations, faults and misuses. A process that cannot open it creates no queue pair",
+};
+
 /// The seed is a number.
 const POLICY: Knob = Knob {
     name: "SOFTVERBS_POLICY",
@@ -178,7 +190,7 @@ const POLICY: Knob = Knob {
 };
 
 /// All settings, in the order of the manual page.
-pub const KNOBS: [Knob; 13] = [
+pub const KNOBS: [Knob; 14] = [
     TRANSPORT,
     MTU,
     LOCAL,
@@ -191,6 +203,7 @@ pub const KNOBS: [Knob; 13] = [
     MAX_PENDING_ADDRESS,
     STRICT,
     FAULTS,
+    FINDINGS,
     POLICY,
 ];
 
@@ -235,6 +248,8 @@ pub(crate) struct Config {
     pub strict: Strict,
     /// The rules of fault injection, unparsed.
     pub faults: Option<String>,
+    /// The file of the findings of a run.
+    pub findings: Option<PathBuf>,
     /// How the heuristics of [`crate::policy`] decide.
     pub policy: Mode,
 }
@@ -258,6 +273,7 @@ pub(crate) fn get() -> &'static Config {
             max_pending_address: count(&MAX_PENDING_ADDRESS),
             strict: strict(read(&STRICT)),
             faults: variable(FAULTS.name).map(|text| text.to_string_lossy().into_owned()),
+            findings: findings(),
             policy: variable(POLICY.name).map_or(Mode::Adaptive, |text| policy(&text.to_string_lossy())),
         })
     })
@@ -267,6 +283,11 @@ pub(crate) fn get() -> &'static Config {
 /// choose (secure_getenv(3)).
 pub fn variable(name: &str) -> Option<OsString> {
     if sys::is_privileged() { None } else { std::env::var_os(name) }
+}
+
+/// The file of the findings of a run; also before [`get`], which logs, is called.
+pub(crate) fn findings() -> Option<PathBuf> {
+    variable(FINDINGS.name).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 fn transport(value: u64) -> Option<Transport> {

@@ -86,6 +86,7 @@ pub use cq::on_failed_completion;
 pub use ffi::context::{owns, owns_device};
 pub use ffi::soft0::{context, device};
 pub use ffi::{ending, event_reason, flushes_by, not_counted, post_denied, rdma, verbs};
+pub use instrument::attach_findings;
 pub use port::PortCounter;
 
 pub(crate) use lock::lock;

@@ -14,13 +14,14 @@ pub(super) enum Wanted {
 }
 
 /// The environment variables of the library and of soft0.
-const KNOWN: [&str; 19] = [
+const KNOWN: [&str; 20] = [
     "RPMA_LOG",
     "RPMA_METRICS",
     "RPMA_NATIVE",
     "RPMA_PROVIDER",
     "SOFTVERBS_CRC",
     "SOFTVERBS_FAULTS",
+    "SOFTVERBS_FINDINGS",
     "SOFTVERBS_LOCAL",
     "SOFTVERBS_LOG",
     "SOFTVERBS_MAX_PENDING",

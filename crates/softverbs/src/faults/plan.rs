@@ -62,8 +62,11 @@ impl Fault<'_> {
         self.rule.action
     }
 
-    /// Logs the fault and the operation into which it is injected.
+    /// Logs and counts the fault, and the operation into which it is injected.
     pub(crate) fn log(&self, what: fmt::Arguments<'_>) {
+        if let Some(findings) = rpma_metrics::findings::attached() {
+            findings.fault();
+        }
         log::warn!("SOFTVERBS_FAULTS: {self}: {what}");
     }
 }

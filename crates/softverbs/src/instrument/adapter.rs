@@ -200,6 +200,19 @@ impl Adapter {
         if self.mode == Strict::Adapter { Err(libc::EINVAL) } else { Ok(()) }
     }
 
+    /// A request was posted whose access the remote region does not permit; librpma logs it.
+    pub(super) fn denied(&self, wr_id: u64) {
+        let num = self.num;
+        strict::note(
+            &self.logged,
+            Rule::Remote,
+            format_args!(
+                "queue pair {num}: work request {wr_id:#x} accesses a remote memory region past its end or without the right to"
+            ),
+            format_args!("the log of librpma names the range and the usage of the region"),
+        );
+    }
+
     fn remark_bytes(&self, wr_id: u64) {
         let num = self.num;
         strict::remark(

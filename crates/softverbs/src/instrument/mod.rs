@@ -15,12 +15,14 @@
 //! - [`rnr`]: messages that find no receive;
 //! - [`mod@overrun`]: completions that find no room;
 //! - [`mod@counting`]: counters for metrics;
+//! - [`mod@findings`]: what `rpma run --fail-on-misuse` counts;
 //! - [`host`]: the decorator.
 #![forbid(unsafe_code)]
 
 mod adapter;
 mod counting;
 mod fault_queue;
+mod findings;
 mod flight;
 mod host;
 mod overrun;
@@ -52,6 +54,7 @@ use transport::access::Accessor;
 use transport::wr::{Completion, SendWr, opcode};
 
 pub(crate) use counting::SharedReceives;
+pub use findings::attach_findings;
 pub(crate) use host::{Exposed, Instrumented, Queue, Stepping};
 pub(crate) use private_data::Carrier;
 pub(crate) use regions::Registration;
@@ -69,9 +72,10 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The settings of this process.
-    pub(crate) fn of_process() -> Self {
-        Self { strict: strict::mode(), faults: faults::plan(), metrics: counting::process() }
+    /// The settings of this process, for a new queue pair. Fails if its misuses could not be counted.
+    pub(crate) fn of_process() -> Result<Self, Errno> {
+        findings::queue_pair()?;
+        Ok(Self { strict: strict::mode(), faults: faults::plan(), metrics: counting::process() })
     }
 }
 
@@ -116,7 +120,8 @@ impl Instruments {
     pub(crate) fn new(accessor: Accessor, max_send_wr: u32, settings: Settings) -> Self {
         let num = accessor.qp;
         let Settings { strict: mode, faults, metrics } = settings;
-        if mode == Strict::Off && faults.is_none() && metrics.is_none() {
+        let counts = findings::attached().is_some();
+        if mode == Strict::Off && faults.is_none() && metrics.is_none() && !counts {
             return Self(None);
         }
         let adapter = (mode != Strict::Off).then(|| Adapter::new(accessor, max_send_wr, mode));
@@ -294,10 +299,11 @@ impl Present {
         let (mut alone, mut is_full) = (false, false);
         // Another thread may have taken the entry.
         let mut push = |wr| sends.push(wr).map(|only| alone = only).inspect_err(|_| is_full = true);
-        let denied = denied && self.mode == Strict::Adapter;
+        let wr_id = wr.wr_id;
+        let refuses = denied && self.mode == Strict::Adapter;
         let push = |wr| match &self.faults {
             None => push(wr),
-            Some(faults) => faults.post(wr, denied, push),
+            Some(faults) => faults.post(wr, refuses, push),
         };
         let push = |wr| match &self.adapter {
             None => push(wr),
@@ -308,7 +314,15 @@ impl Present {
             Some(metrics) => metrics.post(wr, push),
         };
         match posted {
-            Ok(()) => Ok(alone),
+            Ok(()) => {
+                if let Some(findings) = findings::attached() {
+                    findings.operation();
+                }
+                if let Some(adapter) = self.adapter.as_ref().filter(|_| denied) {
+                    adapter.denied(wr_id);
+                }
+                Ok(alone)
+            }
             Err(wr) if is_full => Err(NotPosted::Full(wr)),
             Err(_) => Err(NotPosted::Refused),
         }

@@ -2,11 +2,12 @@
 //! Strict mode: rejects or reports calls and requests that software RDMA permits and an adapter refuses.
 //!
 //! Each rule is checked where its instrument sees its subject. This file has the common parts: the mode, and
-//! one log line for each rule and object.
+//! for each rule and object one log line, which also counts as a misuse ([`super::findings`]).
 #![forbid(unsafe_code)]
 
 use std::fmt::Arguments;
 
+use super::findings;
 pub(super) use crate::config::Strict;
 use crate::logged::Logged;
 
@@ -32,6 +33,8 @@ pub(super) enum Rule {
     Disconnect,
     /// A wait for a completion that cannot come.
     Wait,
+    /// An access that the remote region does not permit.
+    Remote,
 }
 
 /// Warns once about a violation that no call can reject; on an adapter the result is undefined.
@@ -41,7 +44,21 @@ pub(super) fn remark(logged: &Logged, rule: Rule, what: Arguments<'_>, remedy: A
         _ => "this may fail on an adapter",
     };
     if logged.is_first(rule as u32) {
+        count(what, remedy);
         log::warn!("SOFTVERBS_STRICT: {verdict}: {what}; {remedy}");
+    }
+}
+
+/// Counts the first violation of a rule that librpma has logged.
+pub(super) fn note(logged: &Logged, rule: Rule, what: Arguments<'_>, remedy: Arguments<'_>) {
+    if logged.is_first(rule as u32) {
+        count(what, remedy);
+    }
+}
+
+fn count(what: Arguments<'_>, remedy: Arguments<'_>) {
+    if let Some(findings) = findings::attached() {
+        findings.misuse(format_args!("{what}; {remedy}"));
     }
 }
 
@@ -60,6 +77,7 @@ pub(super) fn report(
     };
     let first = logged.is_first(rule as u32);
     if first {
+        count(what, remedy);
         log::warn!("SOFTVERBS_STRICT: {verdict}: {what}; {remedy}");
     }
     first

@@ -139,6 +139,7 @@ pub(crate) unsafe fn create_qp(
         return Err(libc::EINVAL);
     }
     let (max_send_sge, max_recv_sge) = (cap.max_send_sge.max(1), cap.max_recv_sge.max(1));
+    let instruments = Settings::of_process()?;
     let num = transport().allocate_number()?;
     let inner = Qp::new(Attributes {
         kind,
@@ -152,7 +153,7 @@ pub(crate) unsafe fn create_qp(
         max_send_sge,
         max_recv_sge,
         signal_all: given.sq_sig_all != 0,
-        instruments: Settings::of_process(),
+        instruments,
     })
     .inspect_err(|_| transport().release_number(num))?;
     pd.users.fetch_add(1, Ordering::AcqRel);
