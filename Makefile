@@ -77,6 +77,14 @@ ASK := --ask
 demo check check-% bench-calls: ASK :=
 # Passed to cargo, for example --no-default-features --features soft
 CARGO_FLAGS ?=
+# Whether librpma.so.0 needs libibverbs and librdmacm to start: needed, as the original, or optional; see docs/install.md. Without the provider
+# rdma-core nothing looks for them.
+RDMA_CORE ?= $(if $(findstring --no-default-features,$(CARGO_FLAGS)),$(if $(findstring rdma-core,$(CARGO_FLAGS)),needed,optional),needed)
+RDMA_CORE_needed := -Wl,--no-as-needed -libverbs -lrdmacm -Wl,--as-needed
+RDMA_CORE_optional :=
+ifeq ($(filter needed optional,$(RDMA_CORE)),)
+$(error RDMA_CORE is "$(RDMA_CORE)"; it must be needed or optional)
+endif
 # Incremental compilation inlines less: with it, a posted write of the released library costs 16 % more instructions.
 unexport CARGO_INCREMENTAL
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
@@ -133,6 +141,7 @@ SOURCES := Cargo.toml Cargo.lock $(shell find src crates -type f)
 MAN_SOURCES := $(shell find man tools/man examples -type f)
 LIBRARY := $(STAGE_LIB)/$(SONAME) $(STAGE_LIB)/librpma.so $(STAGE_LIB)/librpma.a $(STAGE_INCLUDE)/librpma.h $(PC_DIR)/librpma.pc \
 	$(CMAKE_DIR)/librpma-config.cmake $(CMAKE_DIR)/librpma-config-version.cmake
+OPTIONAL_LIBRARY := $(STAGE)/optional/lib/$(SONAME)
 PRELOAD := $(STAGE_LIB)/libsoftverbs.so
 PRELOAD_ARCHIVE := build/obj/softverbs-preload.a
 AUDIT := $(STAGE_LIB)/libsoftverbs-dl.so
@@ -157,12 +166,19 @@ $(WHOLE_LIB): $(SOURCES)
 # A cdylib cannot carry version nodes, so the released library is the static one, linked once more: with the nodes of
 # include/librpma.map, the further versions of include/librpma.ld, and nothing else exported. It starts threads, which run until the
 # process ends, so it must stay mapped after dlclose(3): -z nodelete.
-$(STAGE_LIB)/$(SONAME): $(WHOLE_LIB) include/librpma.map include/librpma.ld Makefile
-	@mkdir -p $(@D)
-	$(CC) -shared -o $@ include/librpma.ld -Wl,-soname,$(SONAME) -Wl,--version-script,include/librpma.map \
+LINK_LIBRARY = $(CC) -shared -o $@ include/librpma.ld -Wl,-soname,$(SONAME) -Wl,--version-script,include/librpma.map \
 		-Wl,--whole-archive $(WHOLE_LIB) -Wl,--no-whole-archive \
 		-Wl,--gc-sections -Wl,--no-undefined -Wl,-z,relro -Wl,-z,now -Wl,-z,nodelete -Wl,--as-needed -Wl,--build-id=sha1 \
-		$(LDFLAGS) -libverbs -lrdmacm -lgcc_s -lpthread -ldl -lm -lc
+		$(LDFLAGS) $(RDMA_CORE_$1) -lgcc_s -lpthread -ldl -lm -lc
+
+$(STAGE_LIB)/$(SONAME): $(WHOLE_LIB) include/librpma.map include/librpma.ld Makefile
+	@mkdir -p $(@D)
+	$(call LINK_LIBRARY,$(RDMA_CORE))
+
+# The one that starts without rdma-core, for tests.
+$(OPTIONAL_LIBRARY): $(WHOLE_LIB) include/librpma.map include/librpma.ld Makefile
+	@mkdir -p $(@D)
+	$(call LINK_LIBRARY,optional)
 
 # The library to preload: the names of libibverbs, librdmacm and the C library with their version nodes, from the tables in its source.
 PRELOAD_TABLES := $(addprefix crates/softverbs-preload/,nodes.awk src/verbs.rs src/rdma.rs src/c_library.rs)
@@ -283,10 +299,10 @@ examples: all
 demo: examples
 	@tools/demo $(STAGE)
 
-check: setup-tests examples
+check: setup-tests examples $(OPTIONAL_LIBRARY)
 	@CARGO="$(CARGO)" CC="$(CC)" tools/check $(STAGE)
 
-check-quick: examples
+check-quick: examples $(OPTIONAL_LIBRARY)
 	@$(SETUP) $(QUICK_PACKAGES)
 	@CARGO="$(CARGO)" CC="$(CC)" tools/check --quick $(STAGE)
 

@@ -4,12 +4,18 @@
  *
  * usage: loading unload LIBRARY [namespace]
  *        loading settings LIBRARY
+ *        loading device LIBRARY
+ *        loading brings LIBRARY
  *
  * unload: loads LIBRARY (librpma.so.0 or libsoftverbs.so), in a separate namespace (dlmopen) if the last
  * argument is given; opens a listener and, with librpma, a connection; closes the library while they are
  * open; sends bytes to the listener, which the thread of the library receives; and repeats all of it once.
  *
  * settings: connects to itself with librpma and prints the connection's event.
+ *
+ * device: prints the name of the device that serves 127.0.0.1 with librpma, or the reason why there is none.
+ *
+ * brings: prints whether LIBRARY brings the functions of libibverbs and librdmacm to what is linked with it.
  *
  * Exits with 0, or with 1 and a line with the error.
  */
@@ -159,6 +165,18 @@ unload(const char *path, bool namespace)
 	}
 }
 
+static void
+device(const char *path)
+{
+	struct ibv_context *dev = NULL;
+
+	load(path, false);
+	if (LIB(rpma_utils_get_ibv_context)(ADDR, RPMA_UTIL_IBV_CONTEXT_LOCAL, &dev) == 0)
+		printf("%s\n", dev->device->name);
+	else
+		printf("%s\n", LIB(rpma_err_last)());
+}
+
 int
 main(int argc, char *argv[])
 {
@@ -175,6 +193,16 @@ main(int argc, char *argv[])
 		printf("%s\n", LIB(rpma_utils_conn_event_2str)(event));
 		return 0;
 	}
-	fprintf(stderr, "usage: %s unload LIBRARY [namespace] | settings LIBRARY\n", argv[0]);
+	if (argc == 3 && strcmp(argv[1], "device") == 0) {
+		device(argv[2]);
+		return 0;
+	}
+	if (argc == 3 && strcmp(argv[1], "brings") == 0) {
+		load(argv[2], false);
+		printf("libibverbs: %s, librdmacm: %s\n", dlsym(library, "ibv_wc_status_str") == NULL ? "no" : "yes",
+			dlsym(library, "rdma_event_str") == NULL ? "no" : "yes");
+		return 0;
+	}
+	fprintf(stderr, "usage: %s unload LIBRARY [namespace] | {settings | device | brings} LIBRARY\n", argv[0]);
 	return 2;
 }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Generates the declarations that `src/lib.rs` includes from `headers.h`.
 
-use crate::fail;
 use bindgen::callbacks::{DeriveTrait, ImplementsTrait, ParseCallbacks};
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::process::exit;
+
+/// The oldest supported versions: those of rdma-core 28.
+const LIBRARIES: [(&str, &str); 2] = [("libibverbs", "1.8.28"), ("librdmacm", "1.2.28")];
 
 /// Enumerations whose values are combined with `|`.
 const FLAGS: &str = "ibv_(.*_flags|.*_mask|odp_.*|.*_cap_bits|device_cap_flags|.*_caps)|ib_uverbs_(access_flags|advise_mr_flag|query_port_flags)";
@@ -26,8 +29,15 @@ impl ParseCallbacks for OfLibc {
     }
 }
 
-/// Writes `verbs.rs` to `OUT_DIR`. `include` has the directories of the headers.
-pub fn declarations(include: &[PathBuf]) {
+/// Writes `verbs.rs` to `OUT_DIR`.
+pub fn declarations() {
+    let mut include = Vec::new();
+    for (name, version) in LIBRARIES {
+        match pkg_config::Config::new().cargo_metadata(false).atleast_version(version).probe(name) {
+            Ok(library) => include.extend(library.include_paths),
+            Err(why) => fail(&format!("{name} {version} or newer is needed (rdma-core 28): {why}")),
+        }
+    }
     let bindings = bindgen::Builder::default()
         .header("headers.h")
         .clang_args(include.iter().map(|path| format!("-I{}", path.display())))
@@ -35,6 +45,7 @@ pub fn declarations(include: &[PathBuf]) {
         .parse_callbacks(Box::new(OfLibc))
         .allowlist_item("(ibv|rdma|verbs)_.*|ib_uverbs_access_flags|ib_uverbs_advise_mr_(advice|flag)|ib_uverbs_query_port_flags")
         .allowlist_item(NAMELESS)
+        .ignore_functions()
         .blocklist_type("in6_addr|_*pthread_.*|__atomic_wide_counter.*|sockaddr.*|timespec")
         .bitfield_enum(FLAGS)
         .constified_enum_module(ALTERNATIVES)
@@ -48,4 +59,9 @@ pub fn declarations(include: &[PathBuf]) {
     if let Err(why) = bindings.write_to_file(Path::new(&out).join("verbs.rs")) {
         fail(&format!("cannot write the declarations: {why}"));
     }
+}
+
+fn fail(why: &str) -> ! {
+    println!("cargo::error={why}");
+    exit(1);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The types, constants and functions of `infiniband/verbs.h` and `rdma/rdma_cma.h`. The manual pages of
-//! rdma-core describe them; the headers' inline functions are not included. [`wc_status_text`] is an
-//! addition.
+//! The types and constants of `infiniband/verbs.h` and `rdma/rdma_cma.h`. The manual pages of rdma-core
+//! describe them. The functions are not declared, because nothing is linked with the two libraries: who calls
+//! one looks it up at run time. [`wc_status_text`] is an addition.
 //!
 //! The declarations are in `bindings/verbs.rs`, which `make bindings` generates from the headers of
 //! rdma-core 44. Later releases of libibverbs.so.1 and librdmacm.so.1 stay compatible with them on all 64-bit

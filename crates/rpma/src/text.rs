@@ -35,6 +35,7 @@ impl fmt::Display for Lossy<'_> {
 }
 
 /// Text of bounded length, always a valid C string; longer text is truncated.
+#[derive(Clone, Copy)]
 pub struct Text<const N: usize> {
     bytes: [u8; N],
     len: usize,

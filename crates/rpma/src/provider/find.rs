@@ -46,7 +46,14 @@ fn served(api: Api, addr: &CStr, why: impl std::fmt::Display) {
 }
 
 fn from_rdma_core(addr: &CStr, side: Side, why: &str) -> Result<*mut ibv_context> {
-    let Some(api) = rdma_core() else { return Err(left_out("rdma-core")) };
+    let api = match rdma_core() {
+        Ok(api) => api,
+        Err(Reason::LeftOut) => return Err(left_out("rdma-core")),
+        Err(reason) => {
+            log_error!("provider rdma-core cannot serve {}: {reason}", Lossy(addr.to_bytes()));
+            return Err(Error::Provider);
+        }
+    };
     // Missing parts are not checked beforehand, so that the errors of the libraries are reported as well.
     match ask(api, addr, side) {
         Ok(ctx) if !ctx.is_null() => {
@@ -82,23 +89,26 @@ fn from_rdma_core(addr: &CStr, side: Side, why: &str) -> Result<*mut ibv_context
 
 /// An RDMA device if one serves the address, otherwise the soft provider, with a log message.
 fn from_device_or(soft: Api, addr: &CStr, side: Side) -> Result<*mut ibv_context> {
-    let found = match (rdma_core(), missing()) {
-        (None, _) => Err(Reason::LeftOut),
-        (_, Some(missing)) => Err(Reason::Missing(missing)),
-        (Some(api), None) => match ask_for_both(api, addr, side) {
+    // Without a device, the libraries are not looked for.
+    let found = match missing() {
+        Some(missing) => Err(Reason::Missing(missing)),
+        None => rdma_core().and_then(|api| match ask_for_both(api, addr, side) {
             Ok(ctx) if ctx.is_null() => Err(Reason::NotServed),
-            Ok(ctx) => Ok(ctx),
+            Ok(ctx) => Ok((api, ctx)),
             Err(failed) => Err(Reason::Failed(failed)),
-        },
+        }),
     };
-    match (found, rdma_core()) {
-        (Ok(ctx), device) => {
-            device
-                .into_iter()
-                .for_each(|api| served(api, addr, "an RDMA device has this address or leads to it"));
+    match found {
+        Ok((api, ctx)) => {
+            served(api, addr, "an RDMA device has this address or leads to it");
             Ok(ctx)
         }
-        (Err(reason), _) => from(soft, addr, side, reason),
+        Err(reason) => {
+            if let Reason::Unavailable(unavailable) = reason {
+                log_warning!("no RDMA device of this host can be used: {unavailable}");
+            }
+            from(soft, addr, side, reason)
+        }
     }
 }
 
@@ -112,7 +122,10 @@ fn ask_for_both(api: Api, addr: &CStr, side: Side) -> Asked {
 
 /// Why no RDMA device serves an address.
 enum Reason {
+    #[cfg_attr(feature = "rdma-core", expect(dead_code, reason = "for builds without the provider"))]
     LeftOut,
+    #[cfg_attr(not(feature = "rdma-core"), expect(dead_code, reason = "needs the provider"))]
+    Unavailable(Unavailable),
     Missing(Missing),
     NotServed,
     Failed(Failed),
@@ -122,6 +135,7 @@ impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::LeftOut => f.write_str("the rdma-core provider is not part of this build"),
+            Self::Unavailable(unavailable) => unavailable.fmt(f),
             Self::Missing(missing) => missing.fmt(f),
             Self::NotServed => f.write_str("no RDMA device serves this address"),
             Self::Failed(failed) => {
@@ -167,21 +181,25 @@ fn left_out(name: &str) -> Error {
 }
 
 #[cfg(feature = "rdma-core")]
-fn rdma_core() -> Option<Api> {
-    Some(super::rdma_core::api())
+fn rdma_core() -> std::result::Result<Api, Reason> {
+    super::rdma_core::api().map_err(Reason::Unavailable)
 }
 
 #[cfg(not(feature = "rdma-core"))]
-fn rdma_core() -> Option<Api> {
-    None
+fn rdma_core() -> std::result::Result<Api, Reason> {
+    Err(Reason::LeftOut)
 }
 
 #[cfg(feature = "rdma-core")]
-use super::rdma_core::{Missing, missing};
+use super::rdma_core::{Missing, Unavailable, missing};
 
 /// A build without the provider does not check for missing parts.
 #[cfg(not(feature = "rdma-core"))]
 type Missing = std::convert::Infallible;
+
+/// A build without the provider needs no library.
+#[cfg(not(feature = "rdma-core"))]
+type Unavailable = std::convert::Infallible;
 
 #[cfg(not(feature = "rdma-core"))]
 fn missing() -> Option<Missing> {

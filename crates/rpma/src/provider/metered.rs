@@ -30,7 +30,7 @@ use rpma_metrics::{Connection, Event, Kind, Process};
 /// The underlying provider.
 #[cfg(feature = "rdma-core")]
 fn real() -> Api {
-    super::rdma_core::api()
+    super::rdma_core::looked_up()
 }
 
 /// A build without devices has no underlying provider, and creates no objects of this one.
@@ -43,8 +43,8 @@ fn real() -> Api {
 /// the counting one. Software RDMA counts its operations itself.
 #[inline]
 pub(crate) fn chosen(api: Api) -> Api {
-    let is_of_devices = cfg!(feature = "rdma-core") && ptr::eq(api, real());
-    if process().is_some() && is_of_devices { counting() } else { api }
+    let is_of_devices = || cfg!(feature = "rdma-core") && ptr::eq(api, real());
+    if process().is_some() && is_of_devices() { counting() } else { api }
 }
 
 fn process() -> Option<&'static Process> {

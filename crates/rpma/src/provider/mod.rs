@@ -182,7 +182,7 @@ pub(crate) fn of_context(ctx: *mut ibv_context) -> Result<Api> {
     {
         #[cfg(not(feature = "soft"))]
         let _ = ctx;
-        Ok(rdma_core::api())
+        rdma_core::api().map_err(|unavailable| cannot_be_used(&unavailable))
     }
     #[cfg(not(feature = "rdma-core"))]
     {
@@ -191,4 +191,12 @@ pub(crate) fn of_context(ctx: *mut ibv_context) -> Result<Api> {
         );
         Err(crate::error::Error::Provider)
     }
+}
+
+#[cfg(feature = "rdma-core")]
+#[cold]
+#[inline(never)]
+fn cannot_be_used(unavailable: &rdma_core::Unavailable) -> crate::error::Error {
+    log_error!("{unavailable}");
+    crate::error::Error::Provider
 }

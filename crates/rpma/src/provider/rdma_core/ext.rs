@@ -7,10 +7,7 @@ use std::mem::{offset_of, size_of};
 use std::ptr;
 
 use libc::{EINVAL, ENOSYS, EOPNOTSUPP};
-use rdma_sys::{
-    ibv_context, ibv_device_attr_ex, ibv_pd, ibv_query_device, ibv_query_device_ex_input, ibv_sge,
-    verbs_context,
-};
+use rdma_sys::{ibv_context, ibv_device_attr_ex, ibv_pd, ibv_query_device_ex_input, ibv_sge, verbs_context};
 
 /// The value of `abi_compat` in an extended context.
 const EXTENDED: *mut c_void = ptr::without_provenance_mut(usize::MAX);
@@ -55,7 +52,7 @@ pub(super) unsafe extern "C" fn ibv_query_device_ex(
             }
         }
         attr.write_bytes(0, 1);
-        ibv_query_device(ctx, &raw mut (*attr).orig_attr)
+        (super::known().query_device)(ctx, &raw mut (*attr).orig_attr)
     }
 }
 
