@@ -8,6 +8,7 @@
 #                   amounts (STRESS_SEED, STRESS_PERCENT, TESTS), the pairs in every mode of the heuristics (POLICY_SEED), and all of
 #                   check-threads and check-sanitizers; PARTS="simulation", "stress", "policies", "threads" or "sanitizers" for one
 #   make bench      builds it, then measures it on the soft provider beside raw TCP; ROWS="a b" for some rows, ROWS=--help says which
+#   make bench-rxe  measures soft0 as a RoCE device beside the kernel's software RoCE, in two virtual machines
 #   make bench-peers  installs UCX and libfabric, then measures beside their programs; from then on make bench does so, too
 #   make bench-svg  draws what make bench has left in build/bench.json as docs/bench.svg
 #   make bench-calls  builds it, then counts the instructions of its calls beside those of Debian's librpma, by callgrind
@@ -39,7 +40,7 @@
 #   make bindings   makes the Rust declarations of libibverbs and librdmacm anew from the installed headers, with libclang
 #   make clean      removes build/ and what cargo built
 #
-# demo, check, the other check targets, bench-calls and bench-peers install the Debian packages that they need and that are missing. All others install
+# demo, check, the other check targets, bench-calls, bench-peers and bench-rxe install the Debian packages that they need and that are missing. All others install
 # nothing: they name what is missing, with the command that installs it, and stop.
 
 VERSION := 1.4.0
@@ -150,7 +151,7 @@ PROGRAM := $(STAGE)/bin/rpma
 MAN_PAGES := build/obj/man.made
 COMPLETIONS := build/obj/completions.made
 
-.PHONY: all demo check check-quick check-long check-threads check-sanitizers check-verbs check-probes fio check-fio bench check-rdma check-rdma-newer check-siw check-roce check-roce-newer check-packaging check-ready check-newer-ready check-variants-ready install uninstall header setup-tests setup-ready vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants bench-svg bench-calls bench-peers bindings check-arm64
+.PHONY: all demo check check-quick check-long check-threads check-sanitizers check-verbs check-probes fio check-fio bench check-rdma check-rdma-newer check-siw check-roce check-roce-newer check-packaging check-ready check-newer-ready check-variants-ready install uninstall header setup-tests setup-ready vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants bench-svg bench-calls bench-peers bench-rxe bindings check-arm64
 
 all: $(LIBRARY) $(PRELOAD) $(AUDIT) $(PROGRAM) $(MAN_PAGES) $(COMPLETIONS)
 
@@ -354,6 +355,11 @@ bench-peers: ASK :=
 bench-peers: all
 	@$(SETUP) $(PEERS_PACKAGES)
 	@$(MAKE) --no-print-directory bench ROWS="$(PEERS_ROWS)"
+
+bench-rxe: ASK :=
+bench-rxe: all examples
+	@$(SETUP) $(VM_PACKAGES) $(ROCE_PACKAGES) python3
+	@benches/rxe $(STAGE) $(STAGE)/vm
 
 bench-svg:
 	@[ -f $(STAGE)/bench.json ] || { echo "make bench-svg: there is no build/bench.json; make bench leaves it" >&2; exit 2; }
