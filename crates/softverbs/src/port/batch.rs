@@ -36,6 +36,8 @@ pub(super) struct Batch {
     /// Length of the first packet in bytes.
     pub packet_len: usize,
     pub count: u16,
+    /// The ICRC of each packet is that for its number as identification, otherwise for 0.
+    pub is_numbered: bool,
     /// Bytes that were already sent, as single packets.
     pub sent: usize,
     /// The last packet is shorter, so none can follow in this batch.
@@ -56,9 +58,10 @@ struct Ahead {
 }
 
 impl Batch {
-    /// Of packets of `packet_len` bytes, in a buffer of [`BATCH_LEN`].
-    pub(super) fn new(buffer: Vec<u8>, packet_len: usize) -> Self {
-        Self { buffer, len: 0, packet_len, count: 0, sent: 0, is_full: false, ahead: None }
+    /// Of packets of `packet_len` bytes, in a buffer of [`BATCH_LEN`]. `is_numbered`: to be sent with
+    /// UDP_SEGMENT.
+    pub(super) fn new(buffer: Vec<u8>, packet_len: usize, is_numbered: bool) -> Self {
+        Self { buffer, len: 0, packet_len, count: 0, is_numbered, sent: 0, is_full: false, ahead: None }
     }
 
     /// The packets.
@@ -218,7 +221,7 @@ mod tests {
         ) -> Result<(), Unreachable> {
             let packet_len = HEADERS.len() + len.next_multiple_of(4) + ICRC_LEN;
             if !batch.has_room(packet_len) {
-                *batch = Batch::new(vec![0xee; BATCH_LEN], packet_len);
+                *batch = Batch::new(vec![0xee; BATCH_LEN], packet_len, true);
             }
             let from = Access { stag: 1, addr, len, rights: 0 };
             let payload = Payload::Memory { from, following };
@@ -233,7 +236,7 @@ mod tests {
     }
 
     fn empty() -> Batch {
-        Batch::new(Vec::new(), 0)
+        Batch::new(Vec::new(), 0, true)
     }
 
     #[test]

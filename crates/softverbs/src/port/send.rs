@@ -52,7 +52,7 @@ pub(crate) struct Sender {
     /// `None` until [`Sender::aim`].
     way: Option<Way>,
     flush_icrc: FlushIcrc,
-    batch: Option<Batch>,
+    pub(super) batch: Option<Batch>,
     /// The socket is not writable; a call of [`super::Endpoint::writable`] follows.
     is_blocked: bool,
     /// Batches are sent with UDP_SEGMENT.
@@ -108,14 +108,14 @@ impl Sender {
         let batch = match &mut self.batch {
             Some(batch) => batch,
             None => match self.port.buffers.get() {
-                Some(buffer) => self.batch.insert(Batch::new(buffer, len)),
+                Some(buffer) => self.batch.insert(Batch::new(buffer, len, self.segments)),
                 None => {
                     self.port.drops.add(Reason::Memory, 1);
                     return Ok(true);
                 }
             },
         };
-        let id = batch.count;
+        let id = if batch.is_numbered { batch.count } else { 0 };
         let (packet, icrc) = batch.add(headers, payload, fetch)?;
         self.flush_icrc.note(packet);
         icrc.copy_from_slice(&self.flush_icrc.icrc(&flow, id, packet));
@@ -170,10 +170,10 @@ impl Sender {
                 }
             }
         }
+        let is_numbered = batch.is_numbered;
         while let Some(packet) = batch.unsent() {
             let len = packet.len();
-            if let Some(flow) = &way.flow {
-                // Its ICRC was computed for its identification in the batch.
+            if let (true, Some(flow)) = (is_numbered, &way.flow) {
                 let (bytes, sum) = packet.split_at_mut(len - ICRC_LEN);
                 sum.copy_from_slice(&self.flush_icrc.icrc(flow, 0, bytes));
             }

@@ -15,7 +15,8 @@ use crate::port::drops::Reason;
 use crate::port::socket::Family;
 use crate::port::{Endpoint, Port, PortCounter, allocate_number, release_number};
 use crate::sys;
-use transport::roce::wire::{ICRC_LEN, UDP_PORT};
+use transport::roce::wire::icrc::check;
+use transport::roce::wire::{Addresses, Flow, ICRC_LEN, UDP_PORT};
 
 #[test]
 fn endpoints_are_called_when_the_socket_takes_packets() {
@@ -68,6 +69,15 @@ pub(super) fn writable() {
     for number in 10..20 {
         assert!(sender.push_bytes(&packet(num, num, number, 256)));
     }
+    // Each is sent with identification 0, so its ICRC is computed once.
+    let flow = Flow {
+        addresses: Addresses::between(address, address).unwrap(),
+        source_port: UDP_PORT,
+        destination_port: UDP_PORT,
+    };
+    let ids: Vec<_> =
+        sender.batch.as_mut().unwrap().bytes().chunks(260).map(|packet| check(&flow, packet)).collect();
+    assert_eq!(ids, [Ok(Some(0)); 10]);
     sender.flush();
     wait_until(|| lock(&inbox.packets).0.len() == 16);
     // Each packet with its ICRC: 3 * 1028 + 504 + 4116 + 28 + 10 * 260 bytes.
