@@ -113,7 +113,7 @@ impl Rc {
     /// The link has changed, and what the last one had not delivered is lost: sends it again with the next
     /// step. This uses no retry.
     pub fn change_link(&mut self) {
-        self.unblock();
+        self.unblock(false);
         self.requester.change_link();
     }
 
@@ -183,7 +183,7 @@ impl Rc {
             return Err(received.err().unwrap_or(End::Local));
         }
         if why & reason::WRITABLE != 0 {
-            self.unblock();
+            self.unblock(host.peer_makes_room());
         }
         self.responder.inbound.rq.deliver_kept(host);
         let drained = self.receive_all(host, &mut to_receive, &mut to_send);
@@ -315,7 +315,7 @@ impl Rc {
     /// gigabytes.
     fn linger(&mut self, host: &mut impl PacketLink, why: u32, budget: Budget, stepped: &mut Stepped) {
         if why & reason::WRITABLE != 0 {
-            self.unblock();
+            self.unblock(host.peer_makes_room());
         }
         let (mut to_receive, mut to_send) = (budget.receive, budget.send);
         while !to_receive.is_used_up() {
@@ -337,8 +337,8 @@ impl Rc {
         stepped.again = to_receive.is_used_up() || matches!(replied, Ok(Replied::Busy));
     }
 
-    fn unblock(&mut self) {
-        self.requester.unblock();
+    fn unblock(&mut self, peer_makes_room: bool) {
+        self.requester.unblock(peer_makes_room);
         self.responder.unblock();
     }
 

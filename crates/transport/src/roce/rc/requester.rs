@@ -149,9 +149,10 @@ impl Requester {
         self.messages.is_empty()
     }
 
-    /// The link takes packets again. What could not be sent has the whole timeout.
-    pub(super) fn unblock(&mut self) {
-        if std::mem::take(&mut self.blocked) {
+    /// The link may take packets again. What could not be sent has the whole timeout, unless it is up to the
+    /// peer to make room: then this may be an attempt.
+    pub(super) fn unblock(&mut self, peer_makes_room: bool) {
+        if std::mem::take(&mut self.blocked) && !peer_makes_room {
             self.retry.started();
         }
     }
