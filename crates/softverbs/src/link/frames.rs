@@ -211,7 +211,9 @@ impl Local {
         let len = u64::from_le_bytes(bytes);
         if len == u64::from(SKIP) {
             let frame = Shared::contiguous(at, SIZE);
-            return if self.look(frame)? == frame { Ok(Some((0, frame))) } else { Err(NONSENSE) };
+            // Nothing has to be skipped at the first byte, so no peer can make this process skip forever.
+            let is_valid = frame < SIZE && self.look(frame)? == frame;
+            return if is_valid { Ok(Some((0, frame))) } else { Err(NONSENSE) };
         }
         let len = usize::try_from(len).ok().filter(|len| (1..=MAX_PACKET_LEN).contains(len));
         let frame = len.map_or(0, frame_len);

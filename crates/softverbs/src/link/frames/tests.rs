@@ -184,6 +184,8 @@ fn a_peer_that_puts_something_else_ends_the_link() {
         frame(u64::MAX, 8),
         frame(64, 8),
         frame(SKIP.into(), 8),
+        // A peer that repeats it would keep this process in the loop.
+        frame(SKIP.into(), SIZE - ALIGN),
         vec![0; 4],
     ] {
         let (a, mut b) = pair();
