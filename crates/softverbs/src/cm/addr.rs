@@ -13,6 +13,7 @@ use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen
 use rustix::net::addr::SocketAddrArg;
 use rustix::net::{AddressFamily, SocketAddrAny};
 
+use crate::cancel::whole;
 use crate::sys::{self, Errno, to_errno};
 
 /// Reads a C socket address, which may be unaligned. EINVAL, as from librdmacm: `addr` is NULL, or its family
@@ -82,11 +83,13 @@ pub(crate) fn peer(fd: &OwnedFd) -> Result<SocketAddr, Errno> {
 /// The source address of the route to `dst`, with port 0. ENETUNREACH or another error of connect(2): there
 /// is no route. No packet is sent.
 pub(crate) fn source_for(dst: &SocketAddr) -> Result<SocketAddr, Errno> {
-    let socket = sys::udp_socket(family(dst))?;
-    connect(&socket, dst)?;
-    let mut source = local(&socket)?;
-    source.set_port(0);
-    Ok(source)
+    whole(|| {
+        let socket = sys::udp_socket(family(dst))?;
+        connect(&socket, dst)?;
+        let mut source = local(&socket)?;
+        source.set_port(0);
+        Ok(source)
+    })
 }
 
 /// Whether `addr` is an address of this host.
@@ -104,6 +107,20 @@ mod tests {
             is_of_this_host(&"127.0.0.9:1".parse().unwrap()) && is_of_this_host(&"[::1]:1".parse().unwrap())
         );
         assert!(!is_of_this_host(&"192.0.2.1:1".parse().unwrap()));
+    }
+
+    /// connect(2) and close(2) are cancellation points.
+    #[test]
+    fn a_thread_is_not_cancelled_while_it_looks_for_a_route() {
+        let looks = || {
+            // SAFETY: the thread cancels itself; that is pending from here on.
+            assert_eq!(unsafe { libc::pthread_cancel(libc::pthread_self()) }, 0);
+            let found = is_of_this_host(&"192.0.2.1:1".parse().unwrap());
+            // The thread ends uncancelled.
+            std::mem::forget(crate::cancel::Whole::new());
+            found
+        };
+        assert!(!std::thread::spawn(looks).join().unwrap());
     }
 
     #[test]

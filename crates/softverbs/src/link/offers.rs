@@ -20,6 +20,7 @@ use std::sync::{Arc, Weak};
 use super::arrived::Arrived;
 use super::local::{Mine, Theirs};
 use super::ring::Rings;
+use crate::cancel::whole;
 use crate::evidence::{self, Evidence};
 use crate::port::offer::{self, Ends, Offer, name_of_slot};
 use crate::progress::engine::Engine;
@@ -41,7 +42,7 @@ fn text(e: Errno) -> std::io::Error {
 /// Whether the peer is on this host, as far as its address tells.
 fn are_on_one_host(ends: &Ends) -> bool {
     let (near, far) = (ends.from.1, ends.to.1);
-    far.is_loopback() || far == near || UdpSocket::bind((far, 0)).is_ok()
+    far.is_loopback() || far == near || whole(|| UdpSocket::bind((far, 0)).is_ok())
 }
 
 /// Drives the queue pair when the answer to its offer has arrived.
