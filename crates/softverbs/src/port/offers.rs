@@ -24,7 +24,12 @@ pub(super) struct Offers {
     listening: Listening,
     /// Connections whose offer has not arrived.
     silent: Mutex<usize>,
+    /// Accepts again after a failure.
+    retry: Mutex<Option<Timer>>,
 }
+
+/// The time after which accept(2) is tried again.
+const PAUSE: Duration = Duration::from_millis(100);
 
 impl Offers {
     /// Listens from now on. Without shared memory, or if that fails, packets go over UDP; the reason is
@@ -43,17 +48,29 @@ impl Offers {
             }
         };
         let (engine, fd) = (port.engine.clone(), listening.socket().as_raw_fd());
-        let offers = Self { port: Arc::downgrade(port), listening, silent: Mutex::new(0) };
-        // It listens as long as the process runs. A failure is logged.
-        let _ = engine.add(engine.token(), fd, libc::EPOLLIN as u32, Arc::new(offers));
+        let (silent, retry) = (Mutex::new(0), Mutex::default());
+        let offers = Self { port: Arc::downgrade(port), listening, silent, retry };
+        // Edge-triggered: without descriptors a connection stays in the backlog. It listens as long as the
+        // process runs. A failure is logged.
+        let events = (libc::EPOLLIN | libc::EPOLLET) as u32;
+        let _ = engine.add(engine.token(), fd, events, Arc::new(offers));
     }
 }
 
 impl Source for Offers {
     fn ready(self: Arc<Self>, _events: u32) {
         let Some(port) = self.port.upgrade() else { return };
-        for _ in 0..BACKLOG {
-            let Ok(socket) = self.listening.socket().accept() else { return };
+        // As many as the backlog holds: for later ones it is ready again.
+        for _ in 0..=BACKLOG {
+            let socket = match self.listening.socket().accept() {
+                Ok(socket) => socket,
+                Err(libc::EAGAIN) => return,
+                Err(_) => {
+                    let source: Arc<dyn Source> = self.clone();
+                    *lock(&self.retry) = Some(port.engine.schedule(PAUSE, &source));
+                    return;
+                }
+            };
             if !unix::is_of_same_user(&socket) || !socket.is_affordable() {
                 continue;
             }
@@ -63,6 +80,10 @@ impl Source for Offers {
                 Read::NotYet(socket) => Silent::wait(&self, &port.engine, socket),
             }
         }
+    }
+
+    fn timeout(self: Arc<Self>) {
+        self.ready(0);
     }
 }
 

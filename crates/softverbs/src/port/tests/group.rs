@@ -84,3 +84,17 @@ pub(super) fn forked() {
     parent.command("fork");
     exchange(std::slice::from_mut(&mut parent), 10);
 }
+
+#[test]
+fn a_process_without_descriptors_waits_for_offers_idle() {
+    in_namespace("exhausted");
+}
+
+pub(super) fn exhausted() {
+    let mut members = start(Family::V4, 2);
+    let num = members[0].num;
+    members[0].command("exhaust");
+    members[1].command(&format!("connect {num}"));
+    let used = members[0].query("use");
+    assert!(used < 100, "{used} ms of 300");
+}

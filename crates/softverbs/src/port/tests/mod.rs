@@ -68,6 +68,7 @@ fn world() {
         "listening" => users::listening(),
         "executes" => users::executes(),
         "forked" => group::forked(),
+        "exhausted" => group::exhausted(),
         "writable" => endpoint::writable(),
         "buffer" => endpoint::buffer(),
         "icmp" => icmp::icmp(),

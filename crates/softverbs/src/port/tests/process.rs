@@ -3,17 +3,21 @@
 
 use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_reuseport};
 use rustix::net::{AddressFamily, SocketType, bind, socket};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use super::{WORLD, sender_to};
 use crate::cm_peer::{HERE, cm_packet, dreq, flow};
 use crate::config::Transport;
 use crate::port::drops::Reason;
+use crate::port::offer::name_of_slot;
 use crate::port::order::Query;
 use crate::port::socket::Family;
 use crate::port::{
@@ -22,7 +26,7 @@ use crate::port::{
 };
 use crate::progress::By;
 use crate::sys::{Errno, IpFields};
-use crate::{choice, fork, lock};
+use crate::{choice, fork, lock, rendezvous, unix};
 use transport::roce::cm::Bound;
 use transport::roce::wire::cm::{Mad, PortSpace, ServiceId};
 use transport::roce::wire::{UDP_PORT, icrc};
@@ -130,7 +134,7 @@ fn member() {
     let agent = Arc::new(Messages::default());
     let weak: Weak<Messages> = Arc::downgrade(&agent);
     port.set_agent(weak);
-    let (mut sent, mut held) = (0, Vec::new());
+    let (mut sent, mut held, mut silent) = (0, Vec::new(), Vec::new());
     for (command, numbers) in commands() {
         match command.as_str() {
             "send" => {
@@ -213,6 +217,26 @@ fn member() {
                 Err(e) => println!("@{e}"),
             },
             "messages" => println!("@{}", agent.0.load(Ordering::Relaxed)),
+            // Connects to the Unix socket of a slot, and offers nothing.
+            "connect" => {
+                let namespace = unix::namespace(port.slot.socket());
+                let slot = name_of_slot((numbers[0] >> 16) as u8);
+                silent.push(rendezvous::connect(namespace, slot).unwrap());
+                println!("@");
+            }
+            // From now on there are no descriptors for this process.
+            "exhaust" => {
+                let limit = Rlimit { current: Some(0), ..getrlimit(Resource::Nofile) };
+                setrlimit(Resource::Nofile, limit).unwrap();
+                println!("@");
+            }
+            // The milliseconds of processor time that the process uses in 300 ms without a command.
+            "use" => {
+                let used = || Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap();
+                let before = used();
+                std::thread::sleep(Duration::from_millis(300));
+                println!("@{}", (used() - before).as_millis());
+            }
             "exec" => {
                 println!("@");
                 panic!("{}", Command::new("sleep").arg("100").exec());
