@@ -19,7 +19,7 @@ pub(crate) struct Arrived {
     has_any: AtomicBool,
     /// The port had no room for packets, maybe for some of these.
     has_lost: AtomicBool,
-    /// There is an offer of the peer, or an answer of it.
+    /// An offer or an answer of the peer has arrived.
     has_news: AtomicBool,
 }
 
@@ -49,7 +49,7 @@ impl Arrived {
         link
     }
 
-    /// Keeps an offer of the peer for this link; one before it is closed.
+    /// Keeps an offer of the peer for this link, and closes the previous one.
     pub(crate) fn offer(&self, link: u32, offer: Offer) {
         let mut waiting = lock(&self.waiting);
         let unused = match waiting.link == link {
@@ -87,7 +87,7 @@ impl Arrived {
         self.has_lost.store(true, Ordering::Relaxed);
     }
 
-    /// Whether there is an offer of the peer or an answer of it since the last call.
+    /// Whether an offer or an answer of the peer has arrived since the last call.
     pub(super) fn take_news(&self) -> bool {
         self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::Acquire)
     }

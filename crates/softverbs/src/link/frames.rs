@@ -4,8 +4,8 @@
 //! packet fills that.
 //!
 //! The payload of several packets is written together, at the places that it will have behind their headers
-//! ([`Ahead`]). The connection predicts what follows; if it sends something else then, that is written over
-//! it.
+//! ([`Ahead`]). The connection predicts what follows; if it sends something else, that overwrites the
+//! payload.
 #![forbid(unsafe_code)]
 
 use arrayvec::ArrayVec;
@@ -43,7 +43,7 @@ const fn header(len: u32) -> [u8; ALIGN] {
     (len as u64).to_le_bytes()
 }
 
-/// The peer puts something else there.
+/// The peer has put something into the ring that is not a frame.
 const NONSENSE: LinkError = LinkError::Broken(libc::EPROTO);
 
 impl Local {

@@ -96,7 +96,7 @@ impl RdmaCore {
     }
 }
 
-/// The functions, as soon as they were looked up. Not a `Once`: a child that is forked during the look-up
+/// The functions, once they have been looked up. Not a `Once`: a child that is forked during the look-up
 /// would block on it forever. Threads that look up at the same time find the same functions; the table of one
 /// of them is used.
 static KNOWN: AtomicPtr<RdmaCore> = AtomicPtr::new(null_mut());
@@ -108,14 +108,14 @@ unsafe impl Sync for Room {}
 static ROOM: Room = Room(UnsafeCell::new(MaybeUninit::uninit()));
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// What is known now, without a look-up.
+/// The functions that are known now, without a look-up.
 fn known() -> &'static RdmaCore {
     let known = KNOWN.load(Ordering::Acquire);
     // SAFETY: NULL, or the address of a complete table that is never changed or freed.
     unsafe { known.as_ref() }.unwrap_or(&NONE)
 }
 
-/// The provider of which objects of devices are; without functions if there are none yet.
+/// The provider of all objects of devices. Before the look-up there are none, and its functions fail.
 pub(super) fn looked_up() -> Api {
     &known().provider
 }
