@@ -104,14 +104,15 @@ impl Offered {
         qp: Weak<dyn Driven>,
     ) -> Result<Self, String> {
         let listener = Evidence::of_peer(&notify, number)?;
-        let memory = Mine::create().map_err(|_| "cannot allocate shared memory")?;
+        let memory = Mine::create().map_err(|e| format!("cannot allocate shared memory: {}", text(e)))?;
         if !memory.file().is_affordable() {
             return Err("more than half of the descriptors are in use".into());
         }
-        let (number, own) = Evidence::own().map_err(|_| "no descriptors are left")?;
+        let (number, own) = Evidence::own()
+            .map_err(|e| format!("cannot create the descriptor that identifies this process: {}", text(e)))?;
         let offer = offer::message(listener, number, ends);
         unix::send_with(&notify, &offer, &[memory.file().as_fd()])
-            .map_err(|_| "cannot send the offer of shared memory")?;
+            .map_err(|e| format!("cannot send the offer of shared memory: {}", text(e)))?;
         let (engine, token) = (engine.clone(), engine.token());
         let events = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
         engine

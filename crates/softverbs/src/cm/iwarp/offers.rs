@@ -92,6 +92,11 @@ fn is_tcp(socket: &OwnedFd) -> bool {
     socket_protocol(socket) == Ok(Some(ipproto::TCP))
 }
 
+/// What cannot be done, and why.
+fn failed(what: &str, e: Errno) -> String {
+    format!("cannot {what}: {}", std::io::Error::from_raw_os_error(e))
+}
+
 // ---- the initiator -------------------------------------------------------------------------------------------------------------------------
 
 /// Shared memory that was offered to the listener.
@@ -122,10 +127,7 @@ impl Offered {
             return None;
         };
         let sent = found
-            .map_err(|e| {
-                let why = std::io::Error::from_raw_os_error(e);
-                format!("cannot connect to the Unix socket of the listener: {why}")
-            })
+            .map_err(|e| failed("connect to the Unix socket of the listener", e))
             .and_then(|(notify, number)| Self::send_over(notify, number, socket));
         sent.inspect_err(
             |why| log::info!(target: NOTICE, "connection to {peer} on this host uses TCP: {why}"),
@@ -135,13 +137,14 @@ impl Offered {
 
     fn send_over(notify: Socket, number: RawFd, socket: &OwnedFd) -> Result<Self, String> {
         let listener = Evidence::of_peer(&notify, number)?;
-        let memory = Mine::create().map_err(|_| "cannot allocate shared memory")?;
+        let memory = Mine::create().map_err(|e| failed("allocate shared memory", e))?;
         if !memory.file().is_affordable() {
             return Err("more than half of the descriptors are in use".into());
         }
-        let (number, own) = Evidence::own().map_err(|_| "no descriptors are left")?;
+        let (number, own) =
+            Evidence::own().map_err(|e| failed("create the descriptor that identifies this process", e))?;
         unix::send_with(&notify, &offer(listener, number), &[socket.as_fd(), memory.file().as_fd()])
-            .map_err(|_| "cannot send the offer of shared memory")?;
+            .map_err(|e| failed("send the offer of shared memory", e))?;
         Ok(Self { memory, notify, own })
     }
 
