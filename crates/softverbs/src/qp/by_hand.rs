@@ -259,8 +259,11 @@ impl Endpoint for Inlet {
     }
 
     fn offered(&self, offer: Offer) {
-        self.arrived.offer(self.link, offer);
-        self.drive(reason::READABLE, By::Engine);
+        // Others do not look at offers: this one is closed.
+        if let Some(qp) = self.qp.upgrade().filter(|qp| qp.kind == Kind::Rc) {
+            self.arrived.offer(self.link, offer);
+            qp.drive(reason::READABLE, By::Engine);
+        }
     }
 
     fn writable(&self) {
