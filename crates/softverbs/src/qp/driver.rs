@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::linked::{Linked, QpLink, Transport};
-use super::{AsyncEvent, Qp, State};
+use super::{AsyncEvent, Kind, Qp, State};
 use crate::clock::now;
 use crate::cq::Cq;
 use crate::instrument::{Exposed, Instrumented, Queue, Stepping};
@@ -486,6 +486,11 @@ impl<L: QpLink> host::Host for Host<'_, L> {
     }
 
     fn ends(&mut self, ending: Ending<'_>) {
+        // Before the completions: a program that sees one finds the queue pair in ERR. After a failed send
+        // others are in SQE.
+        if self.qp.kind == Kind::Rc {
+            self.qp.state.ended();
+        }
         self.qp.report_ending(ending);
     }
 
