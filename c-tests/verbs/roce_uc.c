@@ -378,7 +378,9 @@ errors_i(struct side *side)
 	meet(&rc); /* the memory is cleared */
 	send_message(&rc, IBV_WR_SEND, 3, 8);
 	meet(&rc);
-	/* The packet may be in the socket of this process, which forwards it: it stays until it has arrived. */
+	/*
+	 * The packet may be in the socket of this process, which forwards it: it stays until it has arrived.
+	 */
 	meet(&rc);
 	close_rc(&rc);
 }

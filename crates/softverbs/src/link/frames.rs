@@ -4,7 +4,7 @@
 //! packet fills that.
 //!
 //! The payload of several packets is written together, at the places that it will have behind their headers
-//! ([`Ahead`]). The connection predicts what follows; if it sends something else, that overwrites the
+//! ([`super::ahead`]). The connection predicts what follows; if it sends something else, that overwrites the
 //! payload.
 #![forbid(unsafe_code)]
 
