@@ -13,7 +13,7 @@ use arrayvec::ArrayVec;
 use super::local::Local;
 use super::shared::{SIZE, Shared};
 use super::tcp::{gather, link_error};
-use crate::port::{Bytes, Delivered};
+use crate::port::{Bytes, Delivered, MAX_PACKET_LEN};
 use crate::sys;
 use transport::access::{Access, Unreachable};
 use transport::direct::Part;
@@ -26,8 +26,6 @@ const ALIGN: usize = 8;
 const PAD: usize = 16;
 /// The length of a frame without a packet.
 const SKIP: u32 = u32::MAX;
-/// The maximum length of a packet in bytes: 4096 of payload and the largest headers.
-const MAX_PACKET_LEN: usize = 4096 + 128;
 /// Its frame, the headers and the payload.
 const MAX_PARTS_OF_FRAME: usize = 3;
 /// Bytes of packets that are delivered together.

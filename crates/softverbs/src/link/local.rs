@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 
 use super::ahead::Ahead;
 use super::direct::{self, DirectCopy};
+use super::driver::Driver;
 use super::linger;
 use super::process::MOST;
 use super::ring::Rings;
@@ -110,41 +111,22 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Adds the notify socket of `rings` to `watch`, and the TCP socket to the engine.
-    pub(super) fn open(
-        socket: Socket,
-        rings: Rings,
-        watch: Arc<Watch>,
-        engine: Arc<Engine>,
-        accessor: Accessor,
-        connection: Arc<dyn Driven>,
-    ) -> Result<Self, Errno> {
-        Self::open_until((socket, END), rings, watch, engine, accessor, connection)
+    /// Adds the notify socket of `rings` to the watch, and the TCP socket to the engine.
+    pub(super) fn open(socket: Socket, rings: Rings, driver: Driver) -> Result<Self, Errno> {
+        Self::open_until((socket, END), rings, driver)
     }
 
     /// Opens a link for packets, whose end is that of the notify socket.
-    pub(super) fn open_for_packets(
-        rings: Rings,
-        watch: Arc<Watch>,
-        engine: Arc<Engine>,
-        accessor: Accessor,
-        connection: Arc<dyn Driven>,
-    ) -> Result<Self, Errno> {
+    pub(super) fn open_for_packets(rings: Rings, driver: Driver) -> Result<Self, Errno> {
         let end = (rings.notify_socket().duplicate()?, CLOSED);
-        let opened = Self::open_until(end, rings, watch, engine, accessor, connection)?;
+        let opened = Self::open_until(end, rings, driver)?;
         Ok(Self { is_stream: false, ..opened })
     }
 
     /// The link ends with these events of `socket`.
-    fn open_until(
-        (socket, events): (Socket, u32),
-        rings: Rings,
-        watch: Arc<Watch>,
-        engine: Arc<Engine>,
-        accessor: Accessor,
-        connection: Arc<dyn Driven>,
-    ) -> Result<Self, Errno> {
+    fn open_until((socket, events): (Socket, u32), rings: Rings, driver: Driver) -> Result<Self, Errno> {
         use std::os::fd::AsRawFd;
+        let Driver { watch, engine, accessor, connection } = driver;
         let rings = Arc::new(rings);
         let end = Arc::new(End { connection: Arc::downgrade(&connection), has_come: AtomicBool::new(false) });
         let token = watch.add_ring(rings.notify_socket(), rings.clone(), connection)?;

@@ -4,6 +4,7 @@
 mod ahead;
 mod arrived;
 mod direct;
+mod driver;
 mod frames;
 mod linger;
 mod local;
@@ -14,24 +15,23 @@ mod ring;
 mod shared;
 mod tcp;
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_linger;
 
 use crate::memory::Grant;
-use crate::progress::Driven;
-use crate::progress::engine::Engine;
-use crate::progress::watch::{PeerNotify, Watch};
+use crate::progress::watch::PeerNotify;
 use crate::socket::Socket;
 use crate::sys::Errno;
 pub(crate) use arrived::Arrived;
+pub(crate) use driver::Driver;
 use local::Local;
 pub(crate) use local::{Mine, Theirs};
-pub(crate) use packets::{Driver, Packets};
+pub(crate) use packets::Packets;
 pub(crate) use ring::Rings;
 use tcp::Tcp;
-use transport::access::{Access, Accessor};
+use transport::access::Access;
 use transport::direct::Part;
 use transport::iwarp::link::LinkError;
 
@@ -42,19 +42,11 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// Opens a link over a connected socket, and over the rings if the two ends have agreed on them. `watch`
-    /// drives `connection` when the link is ready.
-    pub(crate) fn open(
-        socket: Socket,
-        rings: Option<Rings>,
-        watch: Arc<Watch>,
-        engine: Arc<Engine>,
-        accessor: Accessor,
-        connection: Arc<dyn Driven>,
-    ) -> Result<Self, Errno> {
+    /// Opens a link over a connected socket, and over the rings if the two ends have agreed on them.
+    pub(crate) fn open(socket: Socket, rings: Option<Rings>, driver: Driver) -> Result<Self, Errno> {
         match rings {
-            None => Tcp::open(socket, watch, engine, accessor, connection).map(Self::Tcp),
-            Some(rings) => Local::open(socket, rings, watch, engine, accessor, connection).map(Self::Local),
+            None => Tcp::open(socket, driver).map(Self::Tcp),
+            Some(rings) => Local::open(socket, rings, driver).map(Self::Local),
         }
     }
 

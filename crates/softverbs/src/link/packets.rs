@@ -4,13 +4,14 @@
 //!
 //! A queue pair begins at the port. It moves to shared memory when one of the two sides has accepted the
 //! offer of the other one ([`super::offers`]), and back when the peer closes the memory, as it does when it
-//! ends or is reset. What one way has not delivered, the connection sends again the other way: it repairs
-//! losses anyway, and its PSNs show duplicates. Packets from the port are processed at any time.
+//! ends or is reset. What was sent before a move and is not acknowledged, the connection sends again: it
+//! repairs losses anyway, and its PSNs show duplicates. Packets from the port are processed at any time.
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Weak};
 
 use super::arrived::Arrived;
+use super::driver::Driver;
 use super::local::Local;
 use super::offers::{self, Offered};
 use crate::memory::Grant;
@@ -18,21 +19,13 @@ use crate::port::offer::{Ends, Offer};
 use crate::port::{Delivered, Endpoint, Fetch, Port, Sender};
 use crate::progress::Driven;
 use crate::progress::engine::Engine;
-use crate::progress::watch::{PeerNotify, Watch};
+use crate::progress::watch::PeerNotify;
 use crate::sys::Errno;
-use transport::access::{Access, Accessor, Unreachable};
+use transport::access::{Access, Unreachable};
 use transport::direct::Part;
 use transport::iwarp::link::LinkError;
 use transport::roce::link::{Dropped, Payload};
 use transport::route::Route;
-
-/// What drives the connection, for links that are opened in a step.
-pub(crate) struct Driver {
-    pub watch: Arc<Watch>,
-    pub engine: Arc<Engine>,
-    pub accessor: Accessor,
-    pub connection: Arc<dyn Driven>,
-}
 
 /// The link of a queue pair. It lasts until the queue pair is reset or destroyed, so that the last NAK can be
 /// repeated for a peer that has lost it.
@@ -130,10 +123,7 @@ impl Packets {
             }
         }
         let rings = rings?;
-        let opened = driver().and_then(|driver| {
-            let Driver { watch, engine, accessor, connection } = driver;
-            Local::open_for_packets(rings, watch, engine, accessor, connection)
-        });
+        let opened = driver().and_then(|driver| Local::open_for_packets(rings, driver));
         // If it is dropped, the peer uses UDP, too.
         let local = opened
             .inspect_err(|&e| {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
+use super::driver::Driver;
 use super::linger;
 use crate::memory::{self, Grant};
-use crate::progress::Driven;
 use crate::progress::engine::Engine;
 use crate::progress::liveness::{Liveness, LivenessCheck};
 use crate::progress::watch::Watch;
@@ -78,14 +78,9 @@ pub(super) fn link_error(e: Errno) -> LinkError {
 }
 
 impl Tcp {
-    /// Adds a connected socket to `watch`, which drives `connection` when the socket is ready.
-    pub(crate) fn open(
-        socket: Socket,
-        watch: Arc<Watch>,
-        engine: Arc<Engine>,
-        accessor: Accessor,
-        connection: Arc<dyn Driven>,
-    ) -> Result<Self, Errno> {
+    /// Adds a connected socket to the watch.
+    pub(crate) fn open(socket: Socket, driver: Driver) -> Result<Self, Errno> {
+        let Driver { watch, engine, accessor, connection } = driver;
         let as_weak = Arc::downgrade(&connection);
         let token = watch.add(&socket, connection)?;
         let liveness = Liveness::begin(&engine, &socket, as_weak);

@@ -94,7 +94,7 @@ pub(crate) use listener_socket::ListenerSocket;
 pub(crate) use management::{Agent, Full};
 pub(crate) use numbers::{allocate_number, release_number};
 pub(crate) use owners::{Claims, accepts_tcp};
-pub(crate) use receive::Delivered;
+pub(crate) use receive::{Delivered, MAX_PACKET_LEN};
 pub(crate) use send::Sender;
 pub(crate) use service::{Claim, is_claimed};
 pub(crate) use slot::is_unclaimed;

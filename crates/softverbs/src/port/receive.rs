@@ -41,7 +41,7 @@ const CALLS: usize = 4;
 /// trade-off, no prediction: fewer packets do not overflow the socket.
 const BURST: usize = 16;
 /// Maximum length of a packet in bytes: 4096 of payload and the largest headers.
-const MAX_PACKET_LEN: usize = 4096 + 128;
+pub(crate) const MAX_PACKET_LEN: usize = 4096 + 128;
 
 /// The hop limit in the IP header of a datagram that a process without queue pairs of type UD has forwarded:
 /// that of the packet is not known.

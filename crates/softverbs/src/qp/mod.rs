@@ -272,9 +272,7 @@ impl Qp {
             .unwrap_or(1448);
         let mss = usize::try_from(mss).unwrap_or(0);
         let shared = stream.rings.is_some();
-        let link = self.link_driver().and_then(|Driver { watch, engine, accessor, connection }| {
-            Link::open(stream.socket, stream.rings, watch, engine, accessor, connection)
-        });
+        let link = self.link_driver().and_then(|driver| Link::open(stream.socket, stream.rings, driver));
         self.instruments.connects(stream.peer);
         let repeats = self.instruments.repeats(stream.rnr_retry);
         let Transport::Iwarp(iwarp) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };

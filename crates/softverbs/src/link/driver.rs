@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What drives a connection over a link with a socket of its own.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::progress::Driven;
+use crate::progress::engine::Engine;
+use crate::progress::watch::Watch;
+use transport::access::Accessor;
+
+pub(crate) struct Driver {
+    /// Drives the connection when the link is ready.
+    pub watch: Arc<Watch>,
+    pub engine: Arc<Engine>,
+    /// The queue pair.
+    pub accessor: Accessor,
+    pub connection: Arc<dyn Driven>,
+}
