@@ -147,16 +147,19 @@ class Pair:
         self.server.use(server, netem)
         self.client.use(client, netem)
 
+    def between(self, server, client, seconds):
+        """The output of a client with its server, which listens on the current port."""
+        self.server.serve(server, self.port)
+        try:
+            return self.client.run(f"{UNDER[self.client.side]}{client}", seconds + COMMAND_SECONDS)
+        finally:
+            self.server.end_server()
+
     def perftest(self, program, options, seconds):
         """The figures of the line that the client prints."""
         self.port += 1
         both = f"timeout {seconds} /prefix/{program} -F -p {self.port} {options}"
-        self.server.serve(f"{both} -x {self.server.gid_index()}", self.port)
-        command = f"{UNDER[self.client.side]}{both} -x {self.client.gid_index()} {self.server.address}"
-        try:
-            text = self.client.run(command, seconds + COMMAND_SECONDS)
-        finally:
-            self.server.end_server()
+        text = self.between(f"{both} -x {self.server.gid_index()}", f"{both} -x {self.client.gid_index()} {self.server.address}", seconds)
         lines = re.findall(r"^ *\d+ +\d+ +[\d.]+ .*$", text, re.M)
         if not lines:
             raise Failed(f"{program} printed no figures")
@@ -165,12 +168,8 @@ class Pair:
     def tcp(self, seconds):
         """MB/s of a TCP connection, by qperf."""
         self.port += 1
-        self.server.serve(f"timeout {seconds + COMMAND_SECONDS} /prefix/qperf -lp {self.port}", self.port)
-        command = f"{UNDER[self.client.side]}/prefix/qperf -lp {self.port} -t {seconds} {self.server.address} tcp_bw quit"
-        try:
-            text = self.client.run(command, seconds + COMMAND_SECONDS)
-        finally:
-            self.server.end_server()
+        server = f"timeout {seconds + COMMAND_SECONDS} /prefix/qperf -lp {self.port}"
+        text = self.between(server, f"/prefix/qperf -lp {self.port} -t {seconds} {self.server.address} tcp_bw quit", seconds)
         found = re.search(r"bw += +([\d.]+) (\w+)/sec", text)
         if not found:
             raise Failed("qperf printed no bandwidth")
