@@ -28,16 +28,12 @@ use crate::progress::source::Source;
 use crate::progress::{By, Driven};
 use crate::rendezvous;
 use crate::socket::Socket;
-use crate::sys::{self, Errno};
+use crate::sys;
 use crate::unix;
 use transport::step::reason;
 
 /// The beginning of the answer to an accepted offer. The evidence of the initiator follows.
 const ACCEPTED: u8 = b'1';
-
-fn text(e: Errno) -> std::io::Error {
-    std::io::Error::from_raw_os_error(e)
-}
 
 /// Whether the peer is on this host, as far as its address tells.
 fn are_on_one_host(ends: &Ends) -> bool {
@@ -87,7 +83,7 @@ impl Offered {
         let found = match rendezvous::connect(unix::namespace(socket), name_of_slot(slot)) {
             // The queue pair of another user, or of a process with SOFTVERBS_LOCAL=0.
             Err(libc::ENOENT) => return None,
-            found => found.map_err(|e| format!("cannot connect to the process of the peer: {}", text(e))),
+            found => found.map_err(|e| sys::failed("connect to the process of the peer", e)),
         };
         found
             .and_then(|(notify, number)| Self::send_over(notify, number, ends, engine, arrived, qp))
@@ -104,20 +100,20 @@ impl Offered {
         qp: Weak<dyn Driven>,
     ) -> Result<Self, String> {
         let listener = Evidence::of_peer(&notify, number)?;
-        let memory = Mine::create().map_err(|e| format!("cannot allocate shared memory: {}", text(e)))?;
+        let memory = Mine::create().map_err(|e| sys::failed("allocate shared memory", e))?;
         if !memory.file().is_affordable() {
             return Err("more than half of the descriptors are in use".into());
         }
         let (number, own) = Evidence::own()
-            .map_err(|e| format!("cannot create the descriptor that identifies this process: {}", text(e)))?;
+            .map_err(|e| sys::failed("create the descriptor that identifies this process", e))?;
         let offer = offer::message(listener, number, ends);
         unix::send_with(&notify, &offer, &[memory.file().as_fd()])
-            .map_err(|e| format!("cannot send the offer of shared memory: {}", text(e)))?;
+            .map_err(|e| sys::failed("send the offer of shared memory", e))?;
         let (engine, token) = (engine.clone(), engine.token());
         let events = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
         engine
             .add(token, notify.as_raw_fd(), events, Arc::new(Answer { qp, arrived }))
-            .map_err(|e| format!("cannot watch a socket: {}", text(e)))?;
+            .map_err(|e| sys::failed("watch a socket", e))?;
         Ok(Self { memory: Some(memory), notify: Some(notify), own, engine, token })
     }
 
@@ -152,9 +148,11 @@ impl Drop for Offered {
 /// is.
 pub(super) fn accept(offer: Offer) -> Result<Rings, String> {
     let initiator = Evidence::of_peer(&offer.notify, offer.initiator)?;
-    let memory =
-        Theirs::adopt(offer.memory).map_err(|e| format!("cannot use the offered memory: {}", text(e)))?;
+    let memory = Theirs::adopt(offer.memory).map_err(|e| sys::failed("use the offered memory", e))?;
     let answer = [&[ACCEPTED], &initiator.0[..]].concat();
-    sys::send(&offer.notify, &answer).map_err(|e| format!("the peer has withdrawn: {}", text(e)))?;
+    sys::send(&offer.notify, &answer).map_err(|e| {
+        let why = std::io::Error::from_raw_os_error(e);
+        format!("the peer has withdrawn: {why}")
+    })?;
     Ok(memory.share(offer.notify))
 }

@@ -43,6 +43,11 @@ pub(crate) fn errno_of(e: &io::Error) -> Errno {
     e.raw_os_error().unwrap_or(libc::EIO)
 }
 
+/// What cannot be done, and why, for the log.
+pub(crate) fn failed(what: &str, e: Errno) -> String {
+    format!("cannot {what}: {}", io::Error::from_raw_os_error(e))
+}
+
 /// A result of rustix, with the number of its error.
 pub(crate) fn to_errno<T>(result: rustix::io::Result<T>) -> Result<T, Errno> {
     result.map_err(rustix::io::Errno::raw_os_error)

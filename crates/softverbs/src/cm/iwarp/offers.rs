@@ -92,11 +92,6 @@ fn is_tcp(socket: &OwnedFd) -> bool {
     socket_protocol(socket) == Ok(Some(ipproto::TCP))
 }
 
-/// What cannot be done, and why.
-fn failed(what: &str, e: Errno) -> String {
-    format!("cannot {what}: {}", std::io::Error::from_raw_os_error(e))
-}
-
 // ---- the initiator -------------------------------------------------------------------------------------------------------------------------
 
 /// Shared memory that was offered to the listener.
@@ -127,7 +122,7 @@ impl Offered {
             return None;
         };
         let sent = found
-            .map_err(|e| failed("connect to the Unix socket of the listener", e))
+            .map_err(|e| sys::failed("connect to the Unix socket of the listener", e))
             .and_then(|(notify, number)| Self::send_over(notify, number, socket));
         sent.inspect_err(
             |why| log::info!(target: NOTICE, "connection to {peer} on this host uses TCP: {why}"),
@@ -137,14 +132,14 @@ impl Offered {
 
     fn send_over(notify: Socket, number: RawFd, socket: &OwnedFd) -> Result<Self, String> {
         let listener = Evidence::of_peer(&notify, number)?;
-        let memory = Mine::create().map_err(|e| failed("allocate shared memory", e))?;
+        let memory = Mine::create().map_err(|e| sys::failed("allocate shared memory", e))?;
         if !memory.file().is_affordable() {
             return Err("more than half of the descriptors are in use".into());
         }
-        let (number, own) =
-            Evidence::own().map_err(|e| failed("create the descriptor that identifies this process", e))?;
+        let (number, own) = Evidence::own()
+            .map_err(|e| sys::failed("create the descriptor that identifies this process", e))?;
         unix::send_with(&notify, &offer(listener, number), &[socket.as_fd(), memory.file().as_fd()])
-            .map_err(|e| failed("send the offer of shared memory", e))?;
+            .map_err(|e| sys::failed("send the offer of shared memory", e))?;
         Ok(Self { memory, notify, own })
     }
 
