@@ -479,8 +479,8 @@ unwilling(struct side *side)
 }
 
 /*
- * A target that is stopped takes nothing from the shared memory, which fills: the requests fail as those do
- * that nobody acknowledges, and none waits for room.
+ * A stopped target reads nothing from the shared memory, which becomes full: the requests fail as without
+ * acknowledgements, after their retries, instead of waiting for room.
  */
 #define STOPPED_LENGTH (1 << 20)
 #define STOPPED_SENDS 30

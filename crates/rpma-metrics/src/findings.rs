@@ -63,7 +63,8 @@ pub struct Totals {
     pub faults: u64,
     /// Violations of rules of strict mode, each once per object.
     pub misuses: u64,
-    /// The first [`TEXTS`] of these, without those that a killed process has not completed.
+    /// The messages of the first [`TEXTS`] of these. A process that was killed may have left one incomplete;
+    /// it is not included.
     pub texts: Vec<String>,
 }
 

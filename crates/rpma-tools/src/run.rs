@@ -152,7 +152,7 @@ impl Run {
         if let End::Killed(signal) = end {
             lines.insert(0, format!("rpma run: {}: {}", self.name(), child::signal_name(signal)));
         }
-        // The exit status counts even if nobody reads the lines.
+        // If standard error is closed, the exit status still tells the result.
         let _ = writeln!(io::stderr(), "{}", lines.join("\n"));
         Ok(status)
     }

@@ -124,7 +124,7 @@ pub(super) fn run(command: &mut Command) -> io::Result<End> {
             // This process reads and writes nothing while the program runs.
             libc::SIGTTIN | libc::SIGTTOU => {}
             _ if signal > 0 && reaches_child(signal, code) => {
-                // SAFETY: the child has not been waited for, so the number is still its.
+                // SAFETY: the child has not been reaped, so its process ID has not been reused.
                 unsafe { libc::kill(child, signal) };
             }
             // Interrupted by SIGSTOP and SIGCONT, or the terminal has sent it to the child, too.

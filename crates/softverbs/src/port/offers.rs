@@ -22,7 +22,7 @@ use crate::{NOTICE, config, lock, unix};
 pub(super) struct Offers {
     port: Weak<Port>,
     listening: Listening,
-    /// Connections whose offer has not arrived.
+    /// How many accepted connections have not sent their offer yet.
     silent: Mutex<usize>,
     /// Accepts again after a failure.
     retry: Mutex<Option<Timer>>,

@@ -137,14 +137,15 @@ fn first_api() -> Result<Api, Unavailable> {
     Ok(looked_up())
 }
 
-/// Makes a table the one that is used, unless there is one.
+/// Publishes a table, unless another one was published before.
 fn publish(table: RdmaCore) {
     let publish = |place| {
         KNOWN.compare_exchange(null_mut(), place, Ordering::AcqRel, Ordering::Relaxed).map_err(|_| place)
     };
     if !IS_TAKEN.swap(true, Ordering::Relaxed) {
         let room = ROOM.0.get().cast::<RdmaCore>();
-        // SAFETY: only the first to set the flag comes here, and nobody reads before it is published.
+        // SAFETY: only the thread that has set the flag writes, and no thread reads the room before it is
+        // published.
         unsafe { room.write(table) };
         // If that fails, the room stays unused.
         let _ = publish(room);
