@@ -74,29 +74,30 @@ impl<T> EventQueue<T> {
 
     /// Queues an event, and wakes a waiting thread unless a [`Taker`] is going to take it.
     pub(crate) fn push(&self, event: T) {
-        {
-            let mut events = lock(&self.events);
-            events.queue.push_back(event);
-            if events.unraised < events.takers {
-                events.unraised += 1;
-                return;
-            }
+        self.queue(&mut lock(&self.events), event);
+    }
+
+    /// Counts the event while the queue is locked: a thread that took it in between would find no count to
+    /// take, and the descriptor would stay readable.
+    fn queue(&self, events: &mut Events<T>, event: T) {
+        events.queue.push_back(event);
+        if events.unraised < events.takers {
+            events.unraised += 1;
+        } else {
+            sys::event_raise(&self.counter);
         }
-        sys::event_raise(&self.counter);
     }
 
     /// As [`Self::push`], but replaces a queued event that `of` selects: the queue has one of these at most.
     pub(crate) fn push_latest(&self, event: T, of: impl FnMut(&T) -> bool) {
-        {
-            let mut events = lock(&self.events);
-            // The event that it replaces was counted, or left to a taker.
-            if let Some(position) = events.queue.iter().position(of) {
-                events.queue.remove(position);
-                events.queue.push_back(event);
-                return;
-            }
+        let mut events = lock(&self.events);
+        // The event that it replaces was counted, or left to a taker.
+        if let Some(position) = events.queue.iter().position(of) {
+            events.queue.remove(position);
+            events.queue.push_back(event);
+        } else {
+            self.queue(&mut events, event);
         }
-        self.push(event);
     }
 
     /// Announces that this thread is awake and calls [`Self::try_take`] before it drops the result.
@@ -133,7 +134,7 @@ impl<T> EventQueue<T> {
 
     /// Takes the oldest event, if any. Never blocks, whatever the flags of the descriptor.
     pub(crate) fn try_take(&self) -> Option<T> {
-        let raised = {
+        let counted = {
             let mut events = lock(&self.events);
             let event = events.queue.pop_front()?;
             if events.unraised > 0 {
@@ -144,7 +145,7 @@ impl<T> EventQueue<T> {
         };
         // If another thread has already read the count of this event, it finds no event and keeps waiting.
         sys::event_try_take(&self.counter);
-        Some(raised)
+        Some(counted)
     }
 
     /// Whether an event that `of` selects is queued.
@@ -219,5 +220,20 @@ mod tests {
         assert!(!sys::is_readable(queue.fd()), "as many counts as events");
         queue.push_latest(1, |_| true);
         assert_eq!(queue.take(), Ok(1));
+    }
+
+    /// A count that no event has would make every wait on the descriptor return at once.
+    #[test]
+    fn an_event_taken_while_it_is_queued_leaves_no_count() {
+        const EVENTS: u32 = 20_000;
+        let queue = EventQueue::new().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..EVENTS).for_each(|i| queue.push(i)));
+            let mut taken = 0;
+            while taken < EVENTS {
+                taken += queue.try_take().map_or(0, |_| 1);
+            }
+        });
+        assert!(!sys::is_readable(queue.fd()), "as many counts as events");
     }
 }
