@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -18,6 +19,7 @@
 #define MESSAGE 8
 #define SIGNALS 20
 #define ROUNDS 5
+#define BUSY_ROUNDS 50
 #define GIVE_UP_MS 10000
 
 static _Atomic unsigned handled;
@@ -187,6 +189,64 @@ interrupting_target(struct side *side)
 	finish(&n);
 }
 
+static void *
+signal_once(void *arg)
+{
+	await_sleep();
+	EXPECT(pthread_kill(waiter, SIGUSR1) == 0);
+	for (unsigned ms = 0; waiting; ms++) {
+		EXPECT(ms < GIVE_UP_MS, "the signal did not end the wait");
+		sleep_ms(1);
+	}
+	return arg;
+}
+
+/*
+ * The peer's writes wake the thread all the time and complete nothing here: a signal ends the wait whatever
+ * the thread does at that moment.
+ */
+static void
+busy_target(struct side *side)
+{
+	struct node node;
+	struct link link;
+	struct region in;
+
+	handle_with(0);
+	waiter = pthread_self();
+	waiter_tid = (pid_t)syscall(SYS_gettid);
+	accept_with_region(&node, &link, &in, side, MESSAGE, RPMA_MR_USAGE_WRITE_DST | RPMA_MR_USAGE_RECV, NULL);
+	OK(rpma_recv(link.conn, in.mr, 0, MESSAGE, (void *)1));
+	for (unsigned i = 0; i < BUSY_ROUNDS; i++) {
+		pthread_t thread;
+
+		waiting = true;
+		EXPECT(pthread_create(&thread, NULL, signal_once, NULL) == 0);
+		RETURNS(RPMA_E_NO_COMPLETION, rpma_cq_wait(link.cq));
+		waiting = false;
+		EXPECT(pthread_join(thread, NULL) == 0);
+	}
+	say(side, 'e');
+	await_end(&link);
+	close_with_region(&node, &in);
+}
+
+static void
+busy_initiator(struct side *side)
+{
+	struct pollfd told = {.fd = side->sync, .events = POLLIN};
+	struct region out;
+	struct node node;
+	struct link link;
+
+	connect_with_region(&node, &link, &out, side, MESSAGE, RPMA_MR_USAGE_WRITE_SRC, NULL);
+	while (poll(&told, 1, 0) == 0)
+		write_part(&link, 0, &out, 0, MESSAGE);
+	hear(side, 'e');
+	end_link(&link);
+	close_with_region(&node, &out);
+}
+
 /* A descriptor that never blocks: no signal is needed to end the wait, and none is waited for. */
 static void
 nonblocking_target(struct side *side)
@@ -235,6 +295,7 @@ asked_initiator(struct side *side)
 const struct test signals_tests[] = {
 	{"wait-goes-on-after-a-signal", restarting_target, asked_initiator},
 	{"wait-interrupted-by-a-signal", interrupting_target, asked_initiator},
+	{"wait-interrupted-while-writes-arrive", busy_target, busy_initiator},
 	{"wait-blocking-and-not", nonblocking_target, asked_initiator},
 	{.name = NULL},
 };

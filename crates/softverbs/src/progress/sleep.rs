@@ -52,6 +52,7 @@ pub(crate) fn take<T, K: 'static>(
     mut watches: Watches,
     mut keep: Option<K>,
 ) -> Result<T, Errno> {
+    let mut blocked = None;
     loop {
         if let Some(event) = queue.try_take() {
             return Ok(event);
@@ -59,6 +60,7 @@ pub(crate) fn take<T, K: 'static>(
         if sys::is_non_blocking(queue) {
             return Err(libc::EAGAIN);
         }
+        let signals = blocked.get_or_insert_with(sys::BlockedSignals::new);
         let readable = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // The first element is the channel. On the stack, because the thread may be cancelled.
         let mut fds = [readable(queue.fd()); SLEEP_SETS + 1];
@@ -67,8 +69,8 @@ pub(crate) fn take<T, K: 'static>(
         }
         let asleep = Asleep::on(watches);
         let used = asleep.0.len() + 1;
-        let ((asleep, kept), waited) =
-            cancel::waiting((asleep, keep), || sys::wait_readable(&mut fds[..used]));
+        let ((asleep, kept), mut waited) =
+            cancel::waiting((asleep, keep), || signals.wait_readable(&mut fds[..used]));
         keep = kept;
         if waited.is_ok() {
             let _taker = queue.will_take();
@@ -78,6 +80,8 @@ pub(crate) fn take<T, K: 'static>(
             if let Some(event) = queue.try_take() {
                 return Ok(event);
             }
+            // The next wait returns at once if there is something to read again, without a look at signals.
+            waited = signals.run_handlers();
         }
         watches = asleep.wake();
         match waited {
@@ -86,7 +90,7 @@ pub(crate) fn take<T, K: 'static>(
             // poll(2) can fail where a read would not: with more elements than RLIMIT_NOFILE, or for lack of
             // memory.
             Err(_) => {
-                drop(watches);
+                drop((watches, blocked));
                 return queue.take_keeping(keep);
             }
             Ok(()) => {}

@@ -174,11 +174,6 @@ pub(crate) fn is_writable(fd: RawFd) -> bool {
     ready_for(fd, libc::POLLOUT, Duration::ZERO) == libc::POLLOUT
 }
 
-/// Waits until one of the descriptors is ready. EINTR.
-pub(crate) fn wait_readable(fds: &mut [libc::pollfd]) -> Result<(), Errno> {
-    poll(fds, -1).map(drop)
-}
-
 /// Whether a descriptor has O_NONBLOCK.
 pub(crate) fn is_non_blocking(fd: impl AsFd) -> bool {
     rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))

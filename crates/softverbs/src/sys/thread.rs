@@ -6,7 +6,7 @@ use std::cell::Cell;
 use rustix::process::getpid;
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
-use super::Errno;
+use super::{Errno, check};
 
 /// What a thread brings upon itself, and not while it waits. Programs that report a crash handle these, often
 /// without SA_RESTART.
@@ -76,6 +76,53 @@ pub(crate) fn ask_for_short_slices() {
     }
 }
 
+const NOW: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// While this exists, handlers of the program run in this thread only in [`Self::wait_readable`] and in
+/// [`Self::run_handlers`], which return EINTR then: a signal that arrives before a wait ends it. A thread
+/// that is cancelled in a wait ends with its signals blocked.
+pub(crate) struct BlockedSignals {
+    /// The mask of the program.
+    before: libc::sigset_t,
+}
+
+impl BlockedSignals {
+    /// Blocks all signals but those that the thread brings upon itself.
+    pub(crate) fn new() -> Self {
+        let mut most = no_signals();
+        // SAFETY: the set is writable.
+        unsafe { libc::sigfillset(&mut most) };
+        for fault in OWN_FAULTS {
+            // SAFETY: the set is initialised and writable.
+            unsafe { libc::sigdelset(&mut most, fault) };
+        }
+        Self { before: mask(libc::SIG_BLOCK, &most) }
+    }
+
+    /// Waits until one of the descriptors is ready or a handler has run: EINTR.
+    pub(crate) fn wait_readable(&self, fds: &mut [libc::pollfd]) -> Result<(), Errno> {
+        self.poll(fds, std::ptr::null())
+    }
+
+    /// Runs the handlers of signals that have arrived: EINTR if there were any.
+    pub(crate) fn run_handlers(&self) -> Result<(), Errno> {
+        self.poll(&mut [], &NOW)
+    }
+
+    fn poll(&self, fds: &mut [libc::pollfd], timeout: *const libc::timespec) -> Result<(), Errno> {
+        // SAFETY: the pointer and the count are those of the slice, which is writable; the callers pass NULL
+        // or a valid timeout; the mask is valid.
+        check(unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout, &self.before) })
+            .map(drop)
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        mask(libc::SIG_SETMASK, &self.before);
+    }
+}
+
 /// Runs `f` with all signals blocked in this thread, so that a thread that it creates never runs signal
 /// handlers of the program.
 pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
@@ -122,9 +169,8 @@ pub(crate) fn without_sigxfsz<T>(call: impl FnOnce() -> Result<T, Errno>) -> Res
     let before = mask(libc::SIG_BLOCK, &signal);
     let result = call();
     if matches!(result, Err(libc::EFBIG)) {
-        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the set and the time are valid; no information about the signal is requested.
-        unsafe { libc::sigtimedwait(&signal, std::ptr::null_mut(), &now) };
+        unsafe { libc::sigtimedwait(&signal, std::ptr::null_mut(), &NOW) };
     }
     mask(libc::SIG_SETMASK, &before);
     result
