@@ -24,6 +24,8 @@ use transport::roce::wire::UDP_PORT;
 const TRUSTED_FOR: Duration = Duration::from_millis(200);
 /// How long a negative result is cached.
 const ABSENT_FOR: Duration = Duration::from_millis(20);
+/// How often the table is read at most for a slot that is claimed and not in it.
+const READS: usize = 4;
 /// The UDP sockets of this network namespace over IPv4, as the kernel lists them.
 const TABLE: &str = "/proc/thread-self/net/udp";
 /// The state of a listening socket (include/net/tcp_states.h).
@@ -95,7 +97,7 @@ impl Owners {
             return false;
         }
         known.looked_for[slot] = Some(now);
-        known.is_ours = ours(&table(), user);
+        known.is_ours = ours(&table_with(slot as u8), user);
         known.read = Some(now);
         if known.is_ours[slot] {
             known.looked_for[slot] = None;
@@ -152,6 +154,19 @@ impl Claims {
 /// The text of [`TABLE`]; empty if it cannot be read.
 fn table() -> String {
     whole(|| std::fs::read_to_string(TABLE)).unwrap_or_default()
+}
+
+/// As [`table`], with the socket that claims this slot. The kernel lists the sockets piece by piece, and
+/// skips some if others are closed meanwhile: then it is read again.
+fn table_with(slot: u8) -> String {
+    let mut text = table();
+    for _ in 1..READS {
+        if Claims::of_text(&text).of(slot).is_some() || slot::is_unclaimed(slot) {
+            break;
+        }
+        text = table();
+    }
+    text
 }
 
 /// The slots of a user in the text of /proc/net/udp.
@@ -227,6 +242,8 @@ impl<'a> Line<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::UdpSocket;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     const TEXT: &str = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops            \n  \
         100: 0100007F:607D 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 5055 2 0000000000000000 0         \n  \
@@ -254,6 +271,26 @@ mod tests {
         let _connection = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
         drop(listener);
         assert!(!accepts_tcp(port));
+    }
+
+    #[test]
+    fn a_slot_is_ours_while_other_sockets_come_and_go() {
+        let slot = slot::Slot::claim().unwrap();
+        if slot.user() == NOBODY {
+            return;
+        }
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    drop([(); 64].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))));
+                }
+            });
+            let is_ours = |_: &i32| Owners::new(slot.user()).is_ours(slot.number());
+            let missed = (0..1_000).filter(|round| !is_ours(round)).count();
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(missed, 0);
+        });
     }
 
     #[test]
