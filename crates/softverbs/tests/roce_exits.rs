@@ -90,6 +90,40 @@ fn a_process_that_exits_ends_its_connections_and_attempts() {
 }
 
 #[test]
+fn a_rejection_arrives_although_its_process_exits_at_once() {
+    const NAME: &str = "a_rejection_arrives_although_its_process_exits_at_once";
+    if !child_alone(NAME) {
+        return;
+    }
+    match role() {
+        None => {}
+        Some(role) if role == "server" => {
+            let (_listening, events, port) = listener();
+            print(port.into());
+            let (id, _) = take_request(events);
+            // SAFETY: the identifier of the request lives.
+            assert_eq!(unsafe { softverbs::rdma::rdma_reject(id, std::ptr::null(), 0) }, 0);
+            std::process::exit(0);
+        }
+        // Its packets may arrive at the socket of the server, as it has just joined the group.
+        Some(port) => {
+            let end = connect(c"127.0.0.1", port.parse().unwrap(), 4, b"");
+            let (event, status, _) = next_event(end.events);
+            assert_eq!(event, RDMA_CM_EVENT_REJECTED);
+            print(status as u32);
+            std::process::exit(0);
+        }
+    }
+    for round in 0..100 {
+        let mut server = Partner::start(NAME, "server");
+        let port = server.number();
+        let mut client = Partner::start(NAME, &port.to_string());
+        assert_eq!(client.number(), u32::from(Reason::CONSUMER.0), "the status in round {round}");
+        assert!(server.wait().success() && client.wait().success());
+    }
+}
+
+#[test]
 fn a_child_that_exits_leaves_the_connections_of_its_parent() {
     const NAME: &str = "a_child_that_exits_leaves_the_connections_of_its_parent";
     if !child_alone(NAME) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Datagrams between processes, from loopback port to loopback port of their slots: forwarded packets, and
-//! replies to queries, and notices that a process has the exchange of a request.
+//! replies to queries, notices that a process has the exchange of a request, and those of [`super::exit`].
 //!
 //! A header in front of a forwarded packet has the addresses and the source port of the original datagram.
 //! The receiving process checks the ICRC, and never forwards the packet again.
@@ -21,6 +21,8 @@ const MAGIC: [u8; 4] = [0x53, 0x56, 0x50, 2];
 const PACKET: u8 = 1;
 const ANSWER: u8 = 2;
 const HELD: u8 = 3;
+const CONFIRM: u8 = 4;
+const CONFIRMED: u8 = 5;
 const HEADER_LEN: usize = 42;
 
 /// A message between slots.
@@ -32,6 +34,10 @@ pub(super) enum Message<'a> {
     Answer { family: Family, position: u8, nonce: u32 },
     /// The sender has the exchange of a REQ or SIDR_REQ of connection management.
     Held(Requester),
+    /// The sender ends, and stays until the receiver has got all that was forwarded before.
+    Confirm,
+    /// The answer to [`Message::Confirm`].
+    Confirmed,
 }
 
 /// Identifies a REQ, or a SIDR_REQ: by its request id, without a GUID.
@@ -73,6 +79,8 @@ impl<'a> Message<'a> {
                 header[24..32].copy_from_slice(&ca_guid.to_be_bytes());
                 header[32..36].copy_from_slice(&comm_id.to_be_bytes());
             }
+            Self::Confirm => header[4..6].copy_from_slice(&[CONFIRM, 4]),
+            Self::Confirmed => header[4..6].copy_from_slice(&[CONFIRMED, 4]),
         }
         header
     }
@@ -111,6 +119,8 @@ impl<'a> Message<'a> {
                 ca_guid: u64::from_be_bytes(header[24..32].try_into().ok()?),
                 comm_id: u32::from_be_bytes(header[32..36].try_into().ok()?),
             })),
+            CONFIRM if datagram.is_empty() => Some(Self::Confirm),
+            CONFIRMED if datagram.is_empty() => Some(Self::Confirmed),
             _ => None,
         }
     }
@@ -131,6 +141,9 @@ impl Port {
 
     /// False: the kernel rejects the datagram.
     pub(super) fn send_to_slot(&self, slot: u8, message: &Message<'_>) -> bool {
+        if let Message::Packet { .. } = message {
+            self.exit.forwarded(slot);
+        }
         self.send_to_process(slot::address(slot), message)
     }
 
@@ -139,7 +152,7 @@ impl Port {
         let header = message.header();
         let datagram = match message {
             Message::Packet { datagram, .. } => datagram,
-            Message::Answer { .. } | Message::Held(_) => &[][..],
+            Message::Answer { .. } | Message::Held(_) | Message::Confirm | Message::Confirmed => &[][..],
         };
         let parts = [IoSlice::new(&header), IoSlice::new(datagram)];
         sys::send_datagram(self.slot.socket(), &Route::to(to), &parts, None).is_ok()
@@ -167,6 +180,9 @@ mod tests {
         let answer = Message::Answer { family: Family::V6, position: 200, nonce: 0x0102_0304 };
         assert_eq!(Message::parse(&encode(&answer, &[])), Some(answer));
         assert_eq!(Message::parse(&encode(&answer, &[0])), None);
+        for message in [Message::Confirm, Message::Confirmed] {
+            assert_eq!(Message::parse(&encode(&message, &[])), Some(message));
+        }
         for address in ["192.0.2.1", "2001:db8::1"] {
             let requester =
                 Requester { address: address.parse().unwrap(), ca_guid: 0x0102_0304_0506_0708, comm_id: 9 };

@@ -12,7 +12,7 @@
 //!   receiver replies with its slot.
 //! - [`forward`]: correctness does not depend on the filter. A process that receives a packet of another slot
 //!   sends it to the loopback port of that slot, and queries the positions again. [`owners`]: which slots are
-//!   trusted.
+//!   trusted. [`exit`]: what the sockets hold when the process ends.
 //! - [`offers`]: offers of shared memory ([`offer`]) from processes of this host.
 //! - [`management`]: messages to queue pair 1, connection management; [`service`]: which process listens on a
 //!   service; [`listener_socket`]: requests that other processes pass on to a listener; [`datagram`]: their
@@ -26,10 +26,10 @@
 //!
 //! Locks, outermost first: `receiver`, held while a thread reads datagrams from the sockets; then the leaf
 //! locks: the table of endpoints, the order, the owners, the deferred requests, the waiting senders, the
-//! buffers, the numbers. [`Endpoint::arrived`] is called with only `receiver` held, the other
-//! methods of an endpoint with no lock of the port. `receiver` is held for a bounded time ([`receive`]): the
-//! engine blocks on it, threads of the program only try. The lock of [`Attention`] is never held together
-//! with any of them.
+//! buffers, the numbers, the end of the exit. [`Endpoint::arrived`] is called with only `receiver` held, the
+//! other methods of an endpoint with no lock of the port. `receiver` is held for a bounded time
+//! ([`receive`]): the engine blocks on it, threads of the program only try. The lock of [`Attention`] is
+//! never held together with any of them.
 #![forbid(unsafe_code)]
 
 mod attention;
@@ -37,6 +37,7 @@ mod batch;
 mod buffer;
 mod datagram;
 mod drops;
+mod exit;
 mod flush_icrc;
 mod forward;
 mod groups;
@@ -66,6 +67,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use batch::Buffers;
 use drops::{Drops, Reason};
+use exit::Exit;
 use groups::Groups;
 use management::Management;
 use offer::Offer;
@@ -89,6 +91,7 @@ use transport::roce::wire::UDP_PORT;
 
 pub(crate) use batch::Fetch;
 pub(crate) use buffer::Bytes;
+pub(crate) use exit::drain;
 pub(crate) use groups::{Membership, detach_from_groups};
 pub(crate) use listener_socket::ListenerSocket;
 pub(crate) use management::{Agent, Full};
@@ -145,6 +148,7 @@ pub(crate) struct Port {
     traffic: Traffic,
     management: Management,
     groups: Groups,
+    exit: Exit,
 }
 
 /// Why a process cannot use the port.
@@ -253,6 +257,7 @@ impl Port {
             traffic: Traffic::default(),
             management: Management::default(),
             groups: Groups::default(),
+            exit: Exit::default(),
         })
     }
 

@@ -255,6 +255,15 @@ impl Port {
                 self.held_elsewhere(&requester);
                 Ok(())
             }
+            forward::Message::Confirm => {
+                self.send_to_slot(sender, &forward::Message::Confirmed);
+                Ok(())
+            }
+            forward::Message::Confirmed => {
+                self.exit.confirmed(sender);
+                self.exit.check();
+                Ok(())
+            }
         }
     }
 

@@ -27,6 +27,7 @@ use super::attention::Tick;
 use super::source::{Source, Ticking};
 use super::timers::{Timer, Timers};
 use super::wakeup::Wakeup;
+use crate::lock::lock_until;
 use crate::policy::Policy;
 use crate::policy::spin::{Signs, Spin};
 use crate::policy::trust::TICK;
@@ -170,6 +171,15 @@ impl Engine {
     pub(crate) fn kick(&self, source: Arc<dyn Source>) {
         lock(&self.kicked).push(source);
         self.wake();
+    }
+
+    /// As [`Engine::kick`], for a thread that must not wait for others. False: one has the lock by then.
+    pub(crate) fn kick_until(&self, source: Arc<dyn Source>, deadline: Instant) -> bool {
+        let Some(mut kicked) = lock_until(&self.kicked, deadline) else { return false };
+        kicked.push(source);
+        drop(kicked);
+        self.wake();
+        true
     }
 
     /// Puts a connection on the run list. The bit in its turn ensures that it is there only once.

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Processes that share the port, and come and go.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::member::{Member, exchange, nothing_is_left, start};
 use super::{SEED, in_namespace, this_binary};
 use crate::port::socket::Family;
+
+/// They fit the receive buffer of a socket.
+const PACKETS: u32 = 40;
 
 #[test]
 fn two_processes_exchange_packets() {
@@ -83,6 +88,30 @@ pub(super) fn forked() {
     let mut parent = Member::start(Family::V4);
     parent.command("fork");
     exchange(std::slice::from_mut(&mut parent), 10);
+}
+
+#[test]
+fn a_process_that_exits_forwards_the_packets_of_others() {
+    in_namespace("exits");
+}
+
+pub(super) fn exits() {
+    for _ in 0..20 {
+        let mut leaving = Member::start(Family::V4);
+        let mut staying = Member::start(Family::V4);
+        // What it sends arrives at its own socket.
+        leaving.command("steer 0");
+        leaving.leave(PACKETS, staying.num);
+        staying.expects(PACKETS);
+    }
+    // It waits for a process that is stopped, but not for long.
+    let mut leaving = Member::start(Family::V4);
+    let staying = Member::start(Family::V4);
+    leaving.command("steer 0");
+    kill_process(Pid::from_child(&staying.process), Signal::STOP).unwrap();
+    let begin = Instant::now();
+    leaving.leave(PACKETS, staying.num);
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
 }
 
 #[test]

@@ -157,6 +157,12 @@ impl Member {
         Report { got, forwarded, distrusted }
     }
 
+    /// Has it send so many packets to `num` and exit at once. Returns when it has.
+    pub(super) fn leave(mut self, count: u32, num: u32) {
+        writeln!(self.commands, "leave {count} {num}").unwrap();
+        assert!(self.process.wait().unwrap().success());
+    }
+
     pub(super) fn expects(&mut self, count: u32) {
         let begin = Instant::now();
         loop {

@@ -69,6 +69,7 @@ fn world() {
         "executes" => users::executes(),
         "forked" => group::forked(),
         "exhausted" => group::exhausted(),
+        "exits" => group::exits(),
         "writable" => endpoint::writable(),
         "buffer" => endpoint::buffer(),
         "icmp" => icmp::icmp(),

@@ -161,6 +161,15 @@ fn member() {
                 sender.flush();
                 println!("@");
             }
+            // Sends packets and exits at once.
+            "leave" => {
+                let mut sender = sender_to(&port, num, address, address, 0);
+                for number in 1..=numbers[0] {
+                    assert!(sender.push_bytes(&packet(numbers[1], num, number, 1024)));
+                }
+                sender.flush();
+                std::process::exit(0);
+            }
             "begin" => {
                 sent = numbers[0];
                 let mut packets = lock(&inbox.packets);

@@ -12,21 +12,23 @@
 use std::time::{Duration, Instant};
 
 use super::{AGENT, Agent};
-use crate::clock;
 use crate::lock::lock_until;
+use crate::{clock, port};
 use transport::roce::cm::Output;
 
 /// How long the end of the process may be delayed. Other threads hold the locks for microseconds.
 pub(super) const MAX_DELAY: Duration = Duration::from_millis(100);
 
-/// Ends the connections and attempts of this process. Without effect in a child after fork(2), to which the
-/// connections of its parent do not belong.
+/// Ends the connections and attempts of this process, and forwards the packets for other processes that have
+/// reached its sockets. Without effect in a child after fork(2), to which the connections of its parent do
+/// not belong.
 pub(in crate::cm) fn at_exit() {
     let deadline = Instant::now() + MAX_DELAY;
     let running = AGENT.existing().and_then(|running| lock_until(running, deadline)?.clone());
     if let Some(agent) = running {
         agent.end(deadline);
     }
+    port::drain(deadline);
 }
 
 impl Agent {
