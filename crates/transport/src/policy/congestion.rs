@@ -10,6 +10,10 @@
 //! other time the last packet that the old window permitted would not be the last one of the new window, so
 //! it would request no acknowledgement, and the sender would wait for its timer.
 //!
+//! Before the local ACK timeout a loss is predicted only ([`probe`](super::probe)). If what follows shows
+//! that the peer was late, the window gets back its size: a peer whose thread waits for a processor would
+//! otherwise be sent two packets at a time.
+//!
 //! Worst cost of a wrong prediction: a window that is too small is sent in a round trip, [`MIN`] packets at
 //! least. Of a window that is too large, the packets that find no room are sent again, [`MAX_PACKETS`] at
 //! most.
@@ -35,6 +39,9 @@ pub(crate) struct Window {
     threshold: u32,
     /// Packets acknowledged since it last grew above the threshold.
     acknowledged: u32,
+    /// `packets`, `threshold` and the next packet before a loss was predicted, until it is known whether it
+    /// was one.
+    before: Option<(u32, u32, u64)>,
     decisions: Decisions<Self>,
 }
 
@@ -43,7 +50,8 @@ impl Policy for Window {
 
     /// The smallest window, until it is opened.
     fn new(mode: Mode) -> Self {
-        Self { packets: MIN, max: MIN, threshold: MIN, acknowledged: 0, decisions: Decisions::new(mode) }
+        let decisions = Decisions::new(mode);
+        Self { packets: MIN, max: MIN, threshold: MIN, acknowledged: 0, before: None, decisions }
     }
 }
 
@@ -86,6 +94,27 @@ impl Window {
         self.shrink(|_| MIN);
     }
 
+    /// Nothing came back for several round trips: begins again, unless [`Self::was_late`] follows. `next` is
+    /// the packet that would have been sent next.
+    pub(crate) fn probed(&mut self, next: u64) {
+        let before = self.before.unwrap_or((self.packets, self.threshold, next));
+        self.timed_out();
+        self.before = Some(before);
+    }
+
+    /// Nothing was lost when a loss was predicted. Returns the packet that is to be sent next; `None`: no
+    /// loss was predicted, or one was found since, or all was sent again.
+    pub(crate) fn was_late(&mut self) -> Option<u64> {
+        let (packets, threshold, next) = self.before.take()?;
+        (self.packets, self.threshold) = (self.packets.max(packets), threshold);
+        Some(next)
+    }
+
+    /// From now on an acknowledgement does not show whether the loss that was predicted was one.
+    pub(crate) fn settled(&mut self) {
+        self.before = None;
+    }
+
     /// Packets were lost.
     pub(crate) fn lost(&mut self) {
         self.shrink(|threshold| threshold);
@@ -94,7 +123,7 @@ impl Window {
     fn shrink(&mut self, to: impl FnOnce(u32) -> u32) {
         self.threshold = (self.packets / 2).max(MIN);
         self.packets = self.prescribed().unwrap_or(to(self.threshold));
-        self.acknowledged = 0;
+        (self.acknowledged, self.before) = (0, None);
     }
 
     fn prescribed(&self) -> Option<u32> {
@@ -157,6 +186,26 @@ mod tests {
         assert_eq!(window.packets(), MIN);
         window.acknowledged(100);
         assert_eq!(window.packets(), INITIAL.div_ceil(2), "fast up to half of what was too much");
+    }
+
+    #[test]
+    fn a_late_peer_leaves_it_as_it_was() {
+        let probed = || {
+            let mut window = opened(4096, Mode::Adaptive);
+            [70, 12].into_iter().for_each(|next| window.probed(next));
+            assert_eq!(window.packets(), MIN);
+            window
+        };
+        let mut late = probed();
+        assert_eq!(late.was_late(), Some(70));
+        assert_eq!(late.packets(), INITIAL);
+        let mut lossy = [probed(), probed(), probed()];
+        lossy[0].settled();
+        lossy[1].lost();
+        lossy[2].timed_out();
+        for window in &mut lossy {
+            assert_eq!(window.was_late(), None);
+        }
     }
 
     #[test]

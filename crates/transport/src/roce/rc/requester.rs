@@ -224,7 +224,11 @@ impl Requester {
                 self.retry.started();
             }
             self.cursor += packets;
-            self.retry.arm(host, self.cursor, self.cursor > self.sent);
+            let is_new = self.cursor > self.sent;
+            if is_new {
+                self.window.settled();
+            }
+            self.retry.arm(host, self.cursor, is_new);
             self.sent = self.sent.max(self.cursor);
             self.reads_open += usize::from(message.is_answered);
         };

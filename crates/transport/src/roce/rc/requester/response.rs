@@ -124,6 +124,9 @@ impl Requester {
 
     /// The packets of the oldest message before `end` are acknowledged.
     fn advance(&mut self, end: u64) {
+        if self.cursor < end {
+            self.was_late();
+        }
         self.window.acknowledged((end - self.acked) as u32);
         self.retry.progressed();
         self.acked = end;
@@ -135,6 +138,22 @@ impl Requester {
             self.messages.pop_front();
             // It could not be sent again, and need not be.
             self.failing = self.failing.filter(|(position, _)| *position != front.position);
+        }
+    }
+
+    /// A packet is acknowledged that was not sent again since a loss was predicted, although one before it
+    /// was: the peer takes none behind a gap, so it was late. What had been sent by then is not sent again,
+    /// except reads, whose peer may have sent the responses.
+    #[cold]
+    fn was_late(&mut self) {
+        let sent = self.sent;
+        let is_read = self
+            .messages
+            .iter()
+            .take_while(|message| message.first < sent)
+            .any(|message| message.is_answered);
+        if !is_read {
+            self.cursor = self.window.was_late().map_or(self.cursor, |next| self.cursor.max(next));
         }
     }
 
@@ -219,6 +238,7 @@ impl Requester {
     pub(super) fn go_back(&mut self) {
         self.rewind();
         self.retry.goes_back();
+        self.window.settled();
     }
 
     fn rewind(&mut self) {
@@ -239,10 +259,15 @@ impl Requester {
         };
         match self.retry.expire(now, is_outstanding, room) {
             Expired::Nothing | Expired::Rnr => return Ok(()),
-            Expired::Probe => self.rewind(),
-            Expired::Transport => self.send_again()?,
+            Expired::Probe => {
+                self.window.probed(self.cursor);
+                self.rewind();
+            }
+            Expired::Transport => {
+                self.send_again()?;
+                self.window.timed_out();
+            }
         }
-        self.window.timed_out();
         Ok(())
     }
 

@@ -71,6 +71,44 @@ fn the_end_of_a_burst_without_room_is_requested() {
     assert!(pair.hosts[1].link.sent.is_empty());
 }
 
+/// As many packets as the window permits, which grew while nothing was lost.
+fn burst(pair: &mut Pair) -> usize {
+    for id in 0..16 {
+        pair.post(0, wr(id, Op::Write, 0, MESSAGE_LEN, 0x8000));
+    }
+    pair.step(0, reason::POSTED);
+    pair.hosts[0].link.sent.len()
+}
+
+/// The thread of a peer that waits for a processor is late, and is sent as much as before.
+#[test]
+fn a_pause_of_the_peer_is_no_loss() {
+    for lost in [false, true] {
+        let mut pair = Pair::new();
+        (0..8).for_each(|id| pair.post(0, wr(id, Op::Write, 0, MESSAGE_LEN, 0x8000)));
+        pair.settle();
+        let mut window = burst(&mut pair);
+        assert!(window > 500, "{window}");
+        for _ in 0..5 {
+            pair.carry(0, &mut |_, _| if lost { Fate::Lost } else { Fate::Arrives });
+            while pair.hosts[0].link.sent.is_empty() {
+                assert!(pair.expire(0));
+            }
+            let before = pair.carried[0].len();
+            pair.settle();
+            let resent = pair.carried[0].len() - before + window - 16 * 64;
+            let next = burst(&mut pair);
+            if lost {
+                assert!(next < window, "{next}");
+                break;
+            }
+            assert_eq!(resent, 2);
+            assert!(next >= window, "{next}");
+            window = next;
+        }
+    }
+}
+
 /// One packet in 85 is lost, in each direction: 150 losses of requests alone.
 #[test]
 fn a_loss_costs_round_trips() {
