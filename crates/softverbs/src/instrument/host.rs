@@ -321,6 +321,10 @@ impl<H: Exposed + PacketLink> PacketLink for Instrumented<'_, H> {
         self.host.may_transfer(remote)
     }
 
+    fn has_changed(&mut self) -> bool {
+        self.host.has_changed()
+    }
+
     fn peer_makes_room(&self) -> bool {
         self.host.peer_makes_room()
     }

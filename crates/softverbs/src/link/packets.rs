@@ -40,8 +40,10 @@ pub(crate) struct Packets {
     peer: Option<u32>,
     /// The memory that both share.
     shared: Option<Local>,
-    /// See [`Packets::has_left_memory`].
-    has_left: bool,
+    /// The peer has sent packets through the memory.
+    has_peer_moved: bool,
+    /// See [`Packets::has_changed`].
+    has_changed: bool,
     /// [`Port`] has only a weak reference.
     _endpoint: Arc<dyn Endpoint>,
 }
@@ -70,7 +72,8 @@ impl Packets {
             offered: None,
             peer: None,
             shared: None,
-            has_left: false,
+            has_peer_moved: false,
+            has_changed: false,
             _endpoint: endpoint,
         }
     }
@@ -133,6 +136,7 @@ impl Packets {
             .ok()?;
         log::debug!("queue pair {:#x} shares memory with its peer", self.num);
         self.port.set_shared(self.num, true);
+        self.has_changed = true;
         Some(self.shared.insert(local).peer_notify())
     }
 
@@ -141,13 +145,14 @@ impl Packets {
         if let Some(local) = self.shared.take() {
             local.close(None);
             self.port.set_shared(self.num, false);
-            self.has_left = true;
+            self.has_changed = true;
         }
     }
 
-    /// Whether packets have begun to go over UDP since the last call.
-    pub(crate) fn has_left_memory(&mut self) -> bool {
-        std::mem::take(&mut self.has_left)
+    /// Whether packets of this side have begun to go another way since the last call, or those of the peer
+    /// to come through the memory: they overtake those that it sent over UDP.
+    pub(crate) fn has_changed(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
     }
 
     /// Of a queue pair without a peer: packets go this way from now on. False: the socket is not writable.
@@ -176,7 +181,10 @@ impl Packets {
 
     pub(crate) fn receive(&mut self) -> Option<Delivered> {
         match self.shared.as_mut().map(Local::receive_packets) {
-            Some(Ok(Some(packets))) => return Some(packets),
+            Some(Ok(Some(packets))) => {
+                self.has_changed |= !std::mem::replace(&mut self.has_peer_moved, true);
+                return Some(packets);
+            }
             Some(Err(_)) => self.leave_memory(),
             Some(Ok(None)) | None => {}
         }

@@ -165,11 +165,7 @@ impl Qp {
                 let has_news = roce.link.as_ref().is_some_and(Packets::has_news);
                 let moved = if has_news { self.negotiate(roce) } else { 0 };
                 let why = self.without_stale(why) | moved;
-                let (mut stepped, deadline) = self.step_linked(roce, world, why, budget);
-                if roce.link.as_mut().is_some_and(Packets::has_left_memory) {
-                    roce.conn.change_link();
-                    stepped.again = true;
-                }
+                let (stepped, deadline) = self.step_linked(roce, world, why, budget);
                 self.note_drained(roce.conn.has_drained());
                 (stepped, deadline)
             }
@@ -208,7 +204,6 @@ impl Qp {
         let Some(memory) = link.negotiate(|| self.link_driver()) else { return 0 };
         *lock(&self.peer_notify) = Some(memory);
         probes::connect(self.num, true);
-        roce.conn.change_link();
         reason::READABLE | reason::WRITABLE
     }
 
@@ -583,6 +578,10 @@ impl PacketLink for Host<'_, Packets> {
 
     fn may_transfer(&self, remote: Access) -> bool {
         self.link.as_ref().is_some_and(|link| link.may_transfer(remote))
+    }
+
+    fn has_changed(&mut self) -> bool {
+        self.link.as_mut().is_some_and(Packets::has_changed)
     }
 
     fn peer_makes_room(&self) -> bool {

@@ -119,6 +119,11 @@ pub trait PacketLink: Host {
     /// The next packets that arrived from the peer for this queue pair. If that has none, each packet is
     /// behind [`IP_HEADER_LEN`](crate::roce::wire::IP_HEADER_LEN) bytes with the IP header.
     fn receive_packets(&mut self) -> Option<Batch<Self::Buffer>>;
+    /// Whether the link has changed since the last call: at this side, or at the peer, as the last received
+    /// packets show. A step checks this first.
+    fn has_changed(&mut self) -> bool {
+        false
+    }
     /// Whether the link has dropped packets since the last call because it had no room for them. They may be
     /// those of another queue pair.
     fn has_lost_packets(&mut self) -> bool;

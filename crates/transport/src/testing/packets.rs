@@ -30,6 +30,10 @@ pub trait PacketWorld: World {
     fn aim(&mut self, _route: &Route) -> bool {
         true
     }
+    /// See [`PacketLink::has_changed`].
+    fn has_other_link(&mut self) -> bool {
+        false
+    }
     /// Whether the link had no room for packets.
     fn has_lost(&mut self) -> bool {
         false
@@ -94,6 +98,10 @@ impl<W: PacketWorld> PacketLink for W {
         Some(Batch::new(packets, len + ICRC_LEN))
     }
 
+    fn has_changed(&mut self) -> bool {
+        self.has_other_link()
+    }
+
     fn has_lost_packets(&mut self) -> bool {
         self.has_lost()
     }
@@ -133,6 +141,8 @@ pub struct Packets {
     pub room: Option<usize>,
     /// Only the peer makes room.
     pub is_room_of_peer: bool,
+    /// The link has changed.
+    pub has_changed: bool,
     /// There was no room for packets.
     pub has_lost: bool,
     /// Why packets were dropped.
@@ -168,6 +178,10 @@ impl PacketWorld for Recorder<Packets> {
 
     fn follows(&mut self) -> Option<usize> {
         self.link.arrived.front().map(Vec::len)
+    }
+
+    fn has_other_link(&mut self) -> bool {
+        std::mem::take(&mut self.link.has_changed)
     }
 
     fn has_lost(&mut self) -> bool {

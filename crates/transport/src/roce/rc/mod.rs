@@ -110,11 +110,15 @@ impl Rc {
         self.responder.change(access, rnr_timer)
     }
 
-    /// The link has changed, and what the last one had not delivered is lost: sends it again with the next
-    /// step. This uses no retry.
-    pub fn change_link(&mut self) {
-        self.unblock(false);
-        self.requester.change_link();
+    /// If the link has changed, what the last one has not delivered is lost, or will be overtaken: sends it
+    /// again. This uses no retry, nor do gaps before it is acknowledged. Returns whether it has changed.
+    fn change_link(&mut self, host: &mut impl PacketLink) -> bool {
+        let has_changed = host.has_changed();
+        if has_changed {
+            self.unblock(false);
+            self.requester.change_link();
+        }
+        has_changed
     }
 
     /// Requests that were taken from the host and are not completed.
@@ -144,6 +148,7 @@ impl Rc {
     /// Does what can be done now: `why` has the reasons of the step.
     pub fn step(&mut self, host: &mut impl PacketLink, why: u32, budget: Budget) -> Stepped {
         let mut stepped = Stepped::default();
+        self.change_link(host);
         match self.state {
             State::Idle if why & reason::DISCONNECT == 0 => return stepped,
             State::Idle | State::Receiving | State::Open => {
@@ -163,6 +168,7 @@ impl Rc {
             (false, State::Over) => Awaits::Receive,
             (false, _) => Awaits::Nothing,
         };
+        stepped.again |= self.change_link(host);
         stepped
     }
 
@@ -217,6 +223,7 @@ impl Rc {
                 return Ok(false);
             }
             let Some(batch) = host.receive_packets() else { return Ok(true) };
+            self.change_link(host);
             self.receive_batch(host, &batch, budget, to_send)?;
         }
     }

@@ -73,6 +73,9 @@ pub(super) struct Requester {
     acked: u64,
     cursor: u64,
     sent: u64,
+    /// Below this, a gap uses no retry: it was sent before the link changed, and packets of the new link
+    /// overtake those of the last one.
+    overtaken: u64,
     /// The PSN of the next message.
     end: u64,
     /// Reads (of a piece each) and atomic operations before `cursor` whose response is incomplete.
@@ -108,6 +111,7 @@ impl Requester {
             acked: 0,
             cursor: 0,
             sent: 0,
+            overtaken: 0,
             end: 0,
             reads_open: 0,
             max_reads: 1,
@@ -137,8 +141,9 @@ impl Requester {
         self.is_draining = on;
     }
 
-    /// What was sent is lost.
+    /// What was sent is lost, or late.
     pub(super) fn change_link(&mut self) {
+        self.overtaken = self.sent;
         if self.cursor > self.acked {
             self.go_back();
         }

@@ -222,6 +222,10 @@ impl Requester {
         if !self.retry.finds_gap() {
             return Ok(());
         }
+        if self.acked < self.overtaken {
+            self.go_back();
+            return Ok(());
+        }
         self.send_again()?;
         self.window.lost();
         Ok(())

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Requests that the host carries out by direct copy, and a link that changes.
 
-use super::pair::{Fate, MTU, Pair, wr};
-use crate::roce::wire::Operation;
+use super::pair::{FIRST, Fate, MTU, Pair, wr};
+use crate::roce::wire::{Operation, Packet, Psn};
 use crate::step::reason;
 use crate::testing::recorder::{BASE, Call, STAG};
 use crate::wr::{Local, Op, SendWr, status};
@@ -119,7 +119,7 @@ fn a_link_that_changes_loses_nothing() {
         pair.post(0, wr(2, Op::Read, 0x1000, 2 * MTU as u32, 0x9000));
         pair.settle_with(|from, _| if from == lost { Fate::Lost } else { Fate::Arrives });
         assert_eq!(pair.done(0), []);
-        pair.conns.iter_mut().for_each(|conn| conn.change_link());
+        pair.change_link();
         let now = pair.hosts[0].now;
         pair.settle();
         assert_eq!(pair.done(0), [(1, OK), (2, OK)], "side {lost} lost packets");
@@ -127,4 +127,34 @@ fn a_link_that_changes_loses_nothing() {
         assert_eq!(pair.bytes(0, 0, 3 * MTU), pair.bytes(1, 0x8000, 3 * MTU));
         assert_eq!(pair.bytes(0, 0x1000, 2 * MTU), pair.bytes(1, 0x9000, 2 * MTU));
     }
+}
+
+/// The first responses over the new link overtake the last ones over the old link.
+#[test]
+fn what_is_overtaken_at_a_change_of_the_link_uses_no_retry() {
+    let mut pair = Pair::with(|_, terms| terms.retries = 0);
+    pair.fill(1, 0x8000, 4 * MTU, 9);
+    for id in 0..4 {
+        let at = id * MTU as u64;
+        pair.post(0, wr(id, Op::Read, at, MTU as u32, 0x8000 + at));
+    }
+    pair.step(0, reason::POSTED);
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    pair.step(1, reason::READABLE);
+    // Every other one comes late.
+    let number = |packet: &Vec<u8>| Packet::parse(packet).unwrap().bth.psn.distance(Psn::new(FIRST[0]));
+    pair.hosts[1].link.sent.sort_by_key(|packet| (1 - number(packet) % 2, number(packet)));
+    pair.change_link();
+    pair.settle();
+    assert_eq!(pair.done(0), (0..4).map(|id| (id, OK)).collect::<Vec<_>>());
+    assert_eq!(pair.bytes(0, 0, 4 * MTU), pair.bytes(1, 0x8000, 4 * MTU));
+    // From now on it does again.
+    pair.post(0, wr(4, Op::Read, 0, MTU as u32, 0x8000));
+    pair.post(0, wr(5, Op::Read, 0, MTU as u32, 0x8000));
+    let mut responses = 0;
+    pair.settle_with(|from, _| {
+        responses += from;
+        if (from, responses) == (1, 1) { Fate::Lost } else { Fate::Arrives }
+    });
+    assert_eq!(pair.done(0), [(4, status::RETRY_EXC_ERR), (5, status::WR_FLUSH_ERR)]);
 }

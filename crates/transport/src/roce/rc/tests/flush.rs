@@ -198,7 +198,7 @@ fn a_flush_ends_after_a_change_of_the_link() {
     pair.post(0, atomic_write(2, 1, 0x800));
     pair.settle();
     for _ in 0..2 {
-        pair.conns.iter_mut().for_each(|conn| conn.change_link());
+        pair.change_link();
         pair.settle();
     }
     assert!(pair.done(0).is_empty());

@@ -135,6 +135,11 @@ impl Pair {
         self.settle_with(|_, _| Fate::Arrives);
     }
 
+    /// Both sides use another link.
+    pub(super) fn change_link(&mut self) {
+        self.hosts.iter_mut().for_each(|host| host.link.has_changed = true);
+    }
+
     /// Lets the next timer of a side expire; false if there is none.
     pub(super) fn expire(&mut self, me: usize) -> bool {
         let Some(deadline) = self.conns[me].deadline() else { return false };
