@@ -2,9 +2,9 @@
 //! The pace of one side: which PSNs it may send, how often, and when it may send them again.
 //!
 //! A side sends requests again for one of these causes only: a response showed a gap, once for each gap; it
-//! waited for the time of an RNR NAK; nothing was acknowledged for a local ACK timeout; or nothing was
+//! waited for the time of an RNR NAK; nothing was acknowledged for a local ACK timeout; nothing was
 //! acknowledged for the shortest wait of [`probe`](crate::policy::probe), not too often before the next
-//! acknowledgement.
+//! acknowledgement; or its link has changed.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -45,8 +45,10 @@ pub(super) struct Pace {
     /// Request packets received, and acknowledgements sent.
     pub taken: u64,
     pub acks: u64,
-    /// A response has shown a gap since the last request was sent.
+    /// A response has shown a gap since the last request was sent, or the link has changed.
     has_gap: bool,
+    /// How often the link has changed.
+    pub changes: u64,
     /// That gap was the first one since the last progress: what arrives behind it shows the same one.
     is_recovering: bool,
     /// The timer may have expired since the last request was sent, and before the last acknowledgement.
@@ -215,6 +217,12 @@ impl Pace {
                 self.answered.pop_front();
             }
         }
+    }
+
+    /// The link changes.
+    pub(super) fn changes_link(&mut self) {
+        self.has_gap = true;
+        self.changes += 1;
     }
 
     /// The link refuses a request.

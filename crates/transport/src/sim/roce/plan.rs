@@ -62,8 +62,12 @@ pub(super) struct Plan {
     pub spurious: u32,
     /// Another event happens during a step.
     pub inside: u32,
-    /// Both sides are on one host: some writes and reads are carried out by direct copy.
+    /// Both sides are on one host, so they share memory at some time.
+    pub one_host: bool,
+    /// While both share memory, some writes and reads are carried out by direct copy.
     pub direct: bool,
+    /// A side in shared memory cannot use it any more.
+    pub leave: u32,
 }
 
 /// Faults that end connections are rare, or schedules would reach nothing else.
@@ -135,7 +139,9 @@ impl Plan {
             unmap: draw.rate(rare),
             spurious: draw.rate(64),
             inside: draw.rate(32),
-            direct: draw.below(2) == 0,
+            one_host: draw.below(2) == 0,
+            direct: draw.below(8) > 0,
+            leave: if draw.below(4) == 0 { draw.rate(RARE) } else { 0 },
         }
     }
 }

@@ -127,5 +127,6 @@ impl Sim {
         let model = &mut self.checker.sides[me];
         (model.told, model.destroyed) = (true, true);
         self.sides[me].timer = None;
+        self.leave(me);
     }
 }

@@ -35,6 +35,11 @@ impl Simulation for Sim {
                 self.open_for_sending(me);
             }
         }
+        // Often before anything is sent.
+        if self.draw.below(2) == 0 {
+            let first = self.draw.below(2);
+            self.accept_memory(first);
+        }
         self.phase_1();
         self.phase_2();
         self.print
@@ -155,7 +160,7 @@ impl Sim {
             }
             25 => self.disk(me),
             26 => self.unblock(me),
-            27 => self.open(me) || self.open_for_sending(me),
+            27 => self.open(me) || self.open_for_sending(me) || self.accept_memory(me),
             28 | 29 => self.advance(),
             _ => self.mishap(me),
         }
@@ -246,6 +251,8 @@ impl Sim {
         };
         let why = std::mem::take(&mut self.sides[me].reasons);
         say!(self, "side {me} steps: {why:#b}");
+        let moved = self.moves(me);
+        let why = if moved { why | reason::READABLE | reason::WRITABLE } else { why };
         // The link need not take packets: reasons may be spurious.
         if why & reason::WRITABLE != 0 {
             self.sides[me].pace.unblock(self.now);

@@ -68,7 +68,8 @@ impl Sim {
             let is_silent = is_forgetful || self.checker.sides[1 - me].is_over();
             let late = self.checker.sides[me].late_replies;
             let faults = self.checker.faults + late + if is_silent { rounds } else { 0 };
-            let (again, may) = (pace.again, pace.may_repeat(faults));
+            let changes: u64 = self.sides.iter().map(|side| side.pace.changes).sum();
+            let (again, may) = (pace.again, pace.may_repeat(faults + changes));
             assert!(
                 again <= may,
                 "side {me} sends {again} packets again for {faults} faults and {} RNR NAKs",

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Two connections, the network between them, memory and queues around them.
 
-use super::checker::Checker;
+use super::checker::{Checker, Model};
 use super::network::Network;
 use super::pace::Pace;
 use super::plan::{NUMBERS, Plan};
+use super::shared::Shared;
 use crate::access::{Access, Denied, FLUSH_GLOBAL, FLUSH_PERSISTENT, REMOTE_READ};
 use crate::direct::Part;
 use crate::host::{Durable, Ended};
@@ -31,6 +32,8 @@ pub(super) struct Side {
     pub stalled: bool,
     /// The link takes nothing.
     pub blocked: bool,
+    /// The ring of shared memory takes nothing until the peer has taken something.
+    pub awaits_peer: bool,
     pub receives_posted: usize,
     /// Receives that other connections have taken from the shared queue.
     pub stolen: usize,
@@ -47,6 +50,7 @@ pub(super) struct Sim {
     pub sides: [Side; 2],
     /// By sender.
     pub networks: [Network; 2],
+    pub shared: Shared,
     pub memories: [Regions; 2],
     pub checker: Checker,
     pub plan: Plan,
@@ -62,6 +66,9 @@ pub(super) struct Sim {
     pub trace: bool,
     /// Direct copies, in all schedules.
     pub copies: u64,
+    /// How often a side moved to shared memory, and left it, in all schedules.
+    pub moves: u64,
+    pub leaves: u64,
     /// Completions of requests by status, in all schedules.
     pub statuses: [u64; 32],
 }
@@ -73,6 +80,7 @@ impl Sim {
             conns: [None, None],
             sides: Default::default(),
             networks: Default::default(),
+            shared: Shared::default(),
             memories: [memory::new(0), memory::new(1)],
             checker: Checker::default(),
             plan: Plan::new(&mut draw),
@@ -84,6 +92,8 @@ impl Sim {
             print: 0,
             trace,
             copies: 0,
+            moves: 0,
+            leaves: 0,
             statuses: [0; 32],
         }
     }
@@ -93,6 +103,7 @@ impl Sim {
         (self.plan, self.draw) = (plan, draw);
         (self.now, self.healed, self.forged, self.actions, self.print) = (1_000, false, false, 0, 0);
         self.checker.begin();
+        self.shared.begin();
         let is_exact = self.plan.duplicate == 0 && self.plan.delay == 0 && self.plan.late == 0;
         for (me, side) in self.sides.iter_mut().enumerate() {
             let of = &self.plan.sides[me];
@@ -129,9 +140,11 @@ impl Sim {
     /// Whether a side exports this memory to its peer.
     fn is_exported(&self, me: usize, access: Access) -> bool {
         let model = &self.checker.sides[me];
+        let shares = self.shared.is_inside(0) && self.shared.is_inside(1);
         // A read of a region for flush to persistence must find earlier writes durable.
         let needs_owner = access.rights == REMOTE_READ && access.stag == memory::stag(me, PERSISTENT);
-        model.open
+        shares
+            && model.open
             && !model.is_over()
             && !needs_owner
             && self.plan.sides[me].path.access & access.rights == access.rights
@@ -154,6 +167,71 @@ impl Sim {
             let delay = if delayed { 1 << self.draw.below(20) } else { 0 };
             self.networks[from].depart(self.now + delay, delayed || copies > 1, packet.to_vec());
         }
+    }
+
+    /// A side can move to the memory, in its next step: it accepts an offer, or finds the answer to its own.
+    pub(super) fn accept_memory(&mut self, me: usize) -> bool {
+        let can_use = |model: &Model| model.open && !model.destroyed;
+        let is_accepted =
+            self.plan.one_host && self.checker.sides.iter().all(can_use) && self.shared.accept(me);
+        if is_accepted {
+            say!(self, "side {me} accepts shared memory");
+            self.sides[me].reasons |= reason::READABLE;
+        }
+        is_accepted
+    }
+
+    /// Whether a side moves to shared memory in this step.
+    pub(super) fn moves(&mut self, me: usize) -> bool {
+        let moves = self.shared.moves(me);
+        if moves {
+            say!(self, "side {me} moves to shared memory");
+            self.sides[me].blocked = false;
+            self.sides[1 - me].reasons |= reason::READABLE;
+            self.moves += 1;
+        }
+        moves
+    }
+
+    /// The memory fails for this side now.
+    fn may_leave(&mut self, me: usize) {
+        if self.shared.is_inside(me) && self.fault(self.plan.leave) {
+            self.leave(me);
+        }
+    }
+
+    /// A side returns to the network, or ends. Whoever had sent what is lost may need a retry.
+    pub(super) fn leave(&mut self, me: usize) {
+        say!(self, "side {me} leaves shared memory");
+        self.leaves += u64::from(self.shared.is_inside(me));
+        self.checker.faults += self.shared.leave(me) as u64;
+        self.sides[me].awaits_peer = false;
+        if self.shared.is_inside(1 - me) {
+            self.sides[1 - me].reasons |= reason::READABLE | reason::WRITABLE;
+        }
+    }
+
+    /// Whether the ring of a side takes a packet.
+    fn has_room(&self, me: usize) -> bool {
+        self.shared.waiting(me) < self.plan.sides[1 - me].buffer
+    }
+
+    fn put(&mut self, me: usize, packet: &[u8]) {
+        let arrives = self.shared.put(me, packet);
+        self.checker.faults += u64::from(!arrives);
+        self.sides[1 - me].reasons |= reason::READABLE;
+    }
+
+    /// The next packet for a side in shared memory, which it leaves at its end.
+    fn take_shared(&mut self, me: usize) -> Option<Vec<u8>> {
+        if self.shared.is_over(me) {
+            self.leave(me);
+        }
+        let packet = self.shared.take(me)?;
+        if std::mem::take(&mut self.sides[1 - me].awaits_peer) {
+            self.sides[1 - me].reasons |= reason::WRITABLE;
+        }
+        Some(packet)
     }
 
     /// A packet of side `from` arrives; false when there is none.
@@ -222,6 +300,7 @@ impl World for At<'_> {
     }
 
     fn elsewhere(&mut self) {
+        self.sim.may_leave(self.me);
         if self.sim.fault(self.sim.plan.inside) {
             self.sim.inside();
         }
@@ -331,7 +410,12 @@ impl World for At<'_> {
 impl PacketWorld for At<'_> {
     fn transmit(&mut self, packet: &[u8]) -> bool {
         let parsed = Packet::parse(packet).expect("a packet");
-        if self.sim.sides[self.me].blocked || self.sim.fault(self.sim.plan.blocked) {
+        let is_shared = self.sim.shared.is_inside(self.me);
+        if is_shared && !self.sim.has_room(self.me) {
+            self.sim.sides[self.me].awaits_peer = true;
+            return false;
+        }
+        if !is_shared && (self.sim.sides[self.me].blocked || self.sim.fault(self.sim.plan.blocked)) {
             if !std::mem::replace(&mut self.sim.sides[self.me].blocked, true) {
                 self.sim.is_late(self.me);
             }
@@ -353,12 +437,18 @@ impl PacketWorld for At<'_> {
             self.sim.sides[self.me].pace.sends(self.me, &parsed, now);
         }
         self.sim.note(u64::from(parsed.bth.psn.get()));
-        self.sim.depart(self.me, packet);
+        match is_shared {
+            true => self.sim.put(self.me, packet),
+            false => self.sim.depart(self.me, packet),
+        }
         true
     }
 
     fn arrive(&mut self) -> Option<Vec<u8>> {
-        let packet = self.sim.networks[1 - self.me].arrived.pop_front()?;
+        let packet = match self.sim.take_shared(self.me) {
+            Some(packet) => packet,
+            None => self.sim.networks[1 - self.me].arrived.pop_front()?,
+        };
         if let Ok(parsed) = Packet::parse(&packet) {
             say!(
                 self.sim,
@@ -439,6 +529,18 @@ impl PacketWorld for At<'_> {
         self.sim.plan.direct && self.sim.is_exported(1 - self.me, remote)
     }
 
+    fn has_other_link(&mut self) -> bool {
+        let has_changed = self.sim.shared.has_changed(self.me);
+        if has_changed {
+            self.sim.sides[self.me].pace.changes_link();
+        }
+        has_changed
+    }
+
+    fn is_room_of_peer(&self) -> bool {
+        self.sim.shared.is_inside(self.me)
+    }
+
     /// A lack of room is a fault like a loss.
     fn dropped(&mut self, why: Dropped) {
         self.sim.checker.faults += u64::from(why == Dropped::Overflow);
@@ -446,7 +548,8 @@ impl PacketWorld for At<'_> {
 
     /// In every other schedule.
     fn follows(&mut self) -> Option<usize> {
-        let next = self.sim.networks[1 - self.me].arrived.front().map(Vec::len);
+        let arrived = self.sim.networks[1 - self.me].arrived.front();
+        let next = self.sim.shared.next(self.me).or(arrived).map(Vec::len);
         next.filter(|_| self.sim.plan.actions % 2 == 0)
     }
 }
