@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! RoCE connections to other processes of this user, which share memory with this one: processes that are
-//! killed at random moments, and children. Each test runs in a separate network namespace.
+//! killed at random moments, children, and a process that writes into the shared memory. Each test runs in a
+//! separate network namespace.
 
 mod common;
 
@@ -14,6 +15,7 @@ use fastrand::Rng;
 use rdma_sys::rdma_cm_event_type::*;
 use rdma_sys::{ibv_mr, ibv_wr_opcode};
 use std::collections::BTreeSet;
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -346,4 +348,80 @@ fn has_shared_file() -> bool {
     links
         .flat_map(|entry| std::fs::read_link(entry.path()))
         .any(|path| path.ends_with("memfd:softverbs (deleted)"))
+}
+
+/// The peer writes random bytes into the memory that both share. It has the rights of this user, but what is
+/// not registered stays as it is, every request completes, and others are not affected.
+#[test]
+fn random_bytes_in_the_shared_memory_end_one_connection_at_most() {
+    const NAME: &str = "random_bytes_in_the_shared_memory_end_one_connection_at_most";
+    const ROUNDS: u32 = 10;
+    /// A connection may continue over UDP.
+    const ENOUGH: Duration = Duration::from_millis(500);
+    if !child_alone(NAME) {
+        return;
+    }
+    match role().as_deref() {
+        None => {}
+        Some("hostile") => spoil_until_killed(),
+        Some(role) => work_until_killed(role),
+    }
+    let mut bystander = Bystander::start(NAME);
+    let (mut failed, mut left) = (0, 0);
+    for round in 0..ROUNDS {
+        let mut partner = Partner::start(NAME, "hostile");
+        let mut worker = Worker::connect(partner.number() as u16, round.into());
+        let spoils = std::thread::spawn(move || {
+            partner.number();
+            partner
+        });
+        until("both share memory, and the peer spoils it", || {
+            worker.work();
+            spoils.is_finished()
+        });
+        let partner = spoils.join().unwrap();
+        let begin = Instant::now();
+        while worker.statuses.iter().all(|status| *status == SUCCESS) && begin.elapsed() < ENOUGH {
+            worker.work();
+        }
+        failed += u32::from(worker.statuses.iter().any(|status| *status != SUCCESS));
+        left += u32::from(mappings().len() == 1);
+        bystander.is_well();
+        partner.kill();
+        until("the connection has ended", || {
+            worker.work();
+            worker.has_ended()
+        });
+        worker.finish();
+        bystander.is_well();
+    }
+    println!("{failed} of {ROUNDS} connections have failed, {left} have left the memory");
+}
+
+/// A server that writes random bytes into the memory that it shares with its client.
+fn spoil_until_killed() -> ! {
+    let (_, events, port) = listener();
+    print(port.into());
+    let mut worker = Worker::new(accept(take_request(events).0, DEPTH, b""), 7);
+    let mut random = Rng::with_seed(port.into());
+    let mut is_ready = false;
+    let memory = std::fs::File::options().write(true).open("/proc/self/mem").unwrap();
+    loop {
+        worker.work();
+        let shared = mappings();
+        if !is_ready && worker.posted > 200 && !shared.is_empty() {
+            is_ready = true;
+            print(1);
+        }
+        for (from, to) in shared.into_iter().filter(|_| is_ready) {
+            for _ in 0..16 {
+                let bytes: [u8; 16] = std::array::from_fn(|_| random.u8(..));
+                let len = random.usize(1..=bytes.len());
+                // The positions and exports are in the first page, and packets mostly at the front of a ring.
+                let end = random.choice([from + 4096, from + (32 << 10), to]).unwrap();
+                let at = random.u64(from..end - bytes.len() as u64);
+                let _ = memory.write_all_at(&bytes[..len], at);
+            }
+        }
+    }
 }
