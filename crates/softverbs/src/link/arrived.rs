@@ -92,8 +92,10 @@ impl Arrived {
         self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::Acquire)
     }
 
-    pub(super) fn take_offer(&self) -> Option<Offer> {
-        lock(&self.waiting).offer.take()
+    /// The offer of the peer. `below`: only if its queue pair number is lower than this.
+    pub(super) fn take_offer(&self, below: Option<u32>) -> Option<Offer> {
+        let is_wanted = |offer: &mut Offer| below.is_none_or(|num| offer.ends.from.0 < num);
+        lock(&self.waiting).offer.take_if(is_wanted)
     }
 
     /// Whether the port had no room for packets since the last call.
@@ -121,8 +123,12 @@ impl Arrived {
 
 #[cfg(test)]
 mod tests {
+    use std::net::UdpSocket;
+
     use super::*;
     use crate::port::Bytes;
+    use crate::port::offer::Ends;
+    use crate::socket::Socket;
 
     const STRIDE: usize = 16;
 
@@ -141,6 +147,20 @@ mod tests {
         assert!(arrived.push(link, packets(3, 1)));
         assert_eq!(arrived.take().unwrap().buffer(), [3; STRIDE]);
         assert!(arrived.is_empty() && arrived.take().is_none());
+    }
+
+    #[test]
+    fn an_offer_waits_behind_one_of_a_lower_number() {
+        let fd = || Socket::note(UdpSocket::bind("127.0.0.1:0").unwrap().into());
+        let end = |num| (num, [127, 0, 0, 1].into());
+        let ends = Ends { from: end(9), to: end(5) };
+        let (arrived, offer) = (Arrived::default(), Offer { memory: fd(), notify: fd(), initiator: 0, ends });
+        let link = arrived.restart();
+        arrived.offer(link, offer);
+        assert!(arrived.take_news() && arrived.take_offer(Some(5)).is_none());
+        // The peer has closed the offer of number 5.
+        assert_eq!(arrived.take_offer(None).map(|offer| offer.ends), Some(ends));
+        assert!(arrived.take_offer(None).is_none());
     }
 
     #[test]

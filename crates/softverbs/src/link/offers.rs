@@ -10,7 +10,8 @@
 //! reports the user of the process at the other end of the Unix socket, and each process proves that it may
 //! inspect the other ([`Evidence`]).
 //!
-//! If both make offers at the same time, that of the lower queue pair number is accepted.
+//! If both make offers at the same time, that of the lower queue pair number is accepted. The other one waits
+//! until its maker has answered or closed that.
 #![forbid(unsafe_code)]
 
 use std::net::UdpSocket;

@@ -109,13 +109,12 @@ impl Packets {
                 answer.ok().flatten()
             }
         };
-        let offer = self.arrived.take_offer();
-        let is_wanted = |offer: &Offer| {
-            let (from, _) = offer.ends.from;
-            // Of two offers, that of the lower number.
-            let wins = self.offered.is_none() || from < self.num;
-            rings.is_none() && self.shared.is_none() && self.peer == Some(from) && wins
-        };
+        // Of two offers, that of the lower number. The other one waits for the answer: the peer may have
+        // closed this one before it was in RTR, and makes no further offer.
+        let below = self.offered.as_ref().map(|_| self.num);
+        let offer = self.arrived.take_offer(below);
+        let is_wanted =
+            |offer: &Offer| rings.is_none() && self.shared.is_none() && self.peer == Some(offer.ends.from.0);
         if let Some(offer) = offer.filter(is_wanted) {
             match offers::accept(offer) {
                 Ok(accepted) => {
@@ -126,6 +125,7 @@ impl Packets {
             }
         }
         let rings = rings?;
+        drop(self.arrived.take_offer(None));
         let opened = driver().and_then(|driver| Local::open_for_packets(rings, driver));
         // If it is dropped, the peer uses UDP, too.
         let local = opened
