@@ -146,11 +146,13 @@ pub(super) struct Checker {
     pub now: Stamp,
     /// Faults of network and driver.
     pub faults: u64,
+    /// A link has changed: a NAK may overtake a response, after which its sender only repeats the NAK.
+    pub has_changed: bool,
 }
 
 impl Checker {
     pub(super) fn begin(&mut self) {
-        (self.now, self.faults) = (0, 0);
+        (self.now, self.faults, self.has_changed) = (0, 0, false);
         self.sides.iter_mut().for_each(Model::begin);
     }
 
@@ -268,7 +270,10 @@ impl Checker {
                 // A duplicate of a read whose memory is gone by then is dropped.
                 let gone = |access: &Access| access.stag == wr.rkey && access.rights == REMOTE_READ;
                 let gone = wr.is_read() && peer.denied.iter().any(gone);
-                enough || too_many || gone || (peer.is_over() && (!has_refused || self.faults > 0))
+                enough
+                    || too_many
+                    || gone
+                    || (peer.is_over() && (!has_refused || self.faults > 0 || self.has_changed))
             }
             status::RNR_RETRY_EXC_ERR => {
                 let retries = plan.sides[me].terms.rnr_retries;

@@ -533,6 +533,7 @@ impl PacketWorld for At<'_> {
         let has_changed = self.sim.shared.has_changed(self.me);
         if has_changed {
             self.sim.sides[self.me].pace.changes_link();
+            self.sim.checker.has_changed = true;
         }
         has_changed
     }
