@@ -445,8 +445,8 @@ check-siw: vm-programs
 		$(foreach program,rping rdma_client rdma_server,--program $(shell command -v $(program) || echo /usr/bin/$(program))) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm siw
 
 # Programs that connect their queue pairs by hand or by rdma_cm, and ibv_devinfo, which prints the GIDs.
-ROCE_PROGRAMS := ib_write_bw ib_read_bw ib_send_bw ib_atomic_bw ib_write_lat ib_send_lat ibv_rc_pingpong ibv_devinfo \
-	rping ucmatose rdma_client rdma_server rdma_xclient rdma_xserver qperf
+ROCE_PROGRAMS := ib_write_bw ib_read_bw ib_send_bw ib_atomic_bw ib_write_lat ib_send_lat ibv_rc_pingpong ibv_uc_pingpong ibv_ud_pingpong \
+	ibv_devinfo rping ucmatose udaddy mckey rdma_client rdma_server rdma_xclient rdma_xserver qperf
 ROCE_PARTS := roce roce-cm
 ROCE_OPTIONS = --roce $(VM_PROGRAMS) --program $(PRELOAD) $(foreach program,$(ROCE_PROGRAMS),--program $(shell command -v $(program) || echo /usr/bin/$(program)))
 
