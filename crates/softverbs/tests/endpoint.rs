@@ -26,13 +26,23 @@ type Id = *mut rdma_cm_id;
 /// A result of rdma_getaddrinfo, freed at the end.
 struct Info(*mut rdma_addrinfo);
 
+/// A port space, and the type of queue pairs.
+type Service = (rdma_port_space::Type, ibv_qp_type::Type);
+
+const RELIABLE: Service = (rdma_port_space::RDMA_PS_TCP, 0);
+const UNRELIABLE: Service = (rdma_port_space::RDMA_PS_IB, ibv_qp_type::IBV_QPT_UC);
+
 impl Info {
     fn get(host: &CStr, port: u16, flags: i32) -> Self {
+        Self::of(RELIABLE, host, port, flags)
+    }
+
+    fn of((space, qp_type): Service, host: &CStr, port: u16, flags: i32) -> Self {
         // SAFETY: all-zero hints are valid, and both names are C strings.
         unsafe {
             let mut hints: rdma_addrinfo = std::mem::zeroed();
             hints.ai_flags = flags;
-            hints.ai_port_space = rdma_port_space::RDMA_PS_TCP as i32;
+            (hints.ai_port_space, hints.ai_qp_type) = (space as i32, qp_type as i32);
             let service = CString::new(port.to_string()).unwrap();
             let mut res = null_mut();
             assert_eq!(cm::rdma_getaddrinfo(host.as_ptr(), service.as_ptr(), &hints, &mut res), 0);
@@ -65,7 +75,11 @@ fn attributes() -> ibv_qp_init_attr {
 
 /// A listening endpoint and its port.
 fn listener(host: &CStr, attr: Option<&mut ibv_qp_init_attr>) -> (Id, u16) {
-    let id = Info::get(host, 0, PASSIVE).endpoint(attr);
+    listener_of(RELIABLE, host, attr)
+}
+
+fn listener_of(service: Service, host: &CStr, attr: Option<&mut ibv_qp_init_attr>) -> (Id, u16) {
+    let id = Info::of(service, host, 0, PASSIVE).endpoint(attr);
     // SAFETY: the endpoint is bound and not destroyed yet.
     unsafe {
         assert_eq!(cm::rdma_listen(id, 0), 0);
@@ -152,6 +166,81 @@ fn echo(host: &'static CStr) {
 fn two_endpoints_without_an_event_channel_exchange_messages() {
     echo(c"127.0.0.1");
     echo(c"::1");
+}
+
+/// Unreliable connections have the port space IB, of a RoCE device.
+#[test]
+fn two_endpoints_for_unreliable_connections_exchange_messages() {
+    if !restart::child("two_endpoints_for_unreliable_connections_exchange_messages", &[]) {
+        return;
+    }
+    const LEN: usize = 8;
+    let (tell, port) = mpsc::channel();
+    let server = thread::spawn(move || {
+        let (listen, port) = listener_of(UNRELIABLE, c"127.0.0.1", Some(&mut attributes()));
+        tell.send(port).unwrap();
+        let mut id = null_mut();
+        // SAFETY: both endpoints are destroyed exactly once, the endpoint after its regions.
+        unsafe {
+            assert_eq!(cm::rdma_get_request(listen, &mut id), 0);
+            assert_eq!(((*id).qp_type, (*(*id).qp).qp_type), (UNRELIABLE.1, UNRELIABLE.1));
+            let mut both = [0; 2 * LEN];
+            let (target, source) = both.split_at_mut(LEN);
+            let (target, source) = (reg_msgs(id, target), reg_msgs(id, source));
+            assert_eq!(post_recv(id, 1, target), 0);
+            assert_eq!(cm::rdma_accept(id, null_mut()), 0);
+            assert_eq!(last(id).0, ESTABLISHED);
+            assert_eq!(get_recv_comp(id), (1, 0, LEN as u32));
+            both.copy_within(..LEN, LEN);
+            both[LEN..].reverse();
+            assert_eq!(post_send(id, 2, source, LEN), 0);
+            assert_eq!(get_send_comp(id).1, 0);
+            assert_eq!((cm::rdma_disconnect(id), last(id).0), (0, DISCONNECTED));
+            dereg(target);
+            dereg(source);
+            cm::rdma_destroy_ep(id);
+            cm::rdma_destroy_ep(listen);
+        }
+    });
+    let port = port.recv().unwrap();
+    let id = Info::of(UNRELIABLE, c"127.0.0.1", port, 0).endpoint(Some(&mut attributes()));
+    // SAFETY: the endpoint is destroyed exactly once, after its regions.
+    unsafe {
+        assert_eq!((*(*id).qp).qp_type, UNRELIABLE.1);
+        let (mut got, mut sent) = ([0; LEN], *b"01234567");
+        let (target, source) = (reg_msgs(id, &mut got), reg_msgs(id, &mut sent));
+        assert_eq!(post_recv(id, 1, target), 0);
+        assert_eq!(cm::rdma_connect(id, null_mut()), 0);
+        assert_eq!(post_send(id, 2, source, LEN), 0);
+        assert_eq!(get_send_comp(id).1, 0);
+        assert_eq!(get_recv_comp(id), (1, 0, LEN as u32));
+        assert_eq!(&got, b"76543210");
+        assert_eq!((cm::rdma_disconnect(id), last(id).0), (0, DISCONNECTED));
+        dereg(target);
+        dereg(source);
+        cm::rdma_destroy_ep(id);
+    }
+    server.join().unwrap();
+}
+
+#[test]
+fn a_reliable_connection_to_a_listener_for_unreliable_ones_is_rejected() {
+    if !restart::child("a_reliable_connection_to_a_listener_for_unreliable_ones_is_rejected", &[]) {
+        return;
+    }
+    // IB_CM_REJ_INVALID_TRANSPORT_TYPE
+    const INVALID_TRANSPORT: i32 = 9;
+    let (listen, port) = listener_of(UNRELIABLE, c"127.0.0.1", None);
+    let reliable = (rdma_port_space::RDMA_PS_IB, ibv_qp_type::IBV_QPT_RC);
+    let id = Info::of(reliable, c"127.0.0.1", port, 0).endpoint(Some(&mut attributes()));
+    // SAFETY: each endpoint is destroyed exactly once.
+    unsafe {
+        fails(cm::rdma_connect(id, null_mut()), libc::ECONNREFUSED);
+        let (kind, status, _) = last(id);
+        assert_eq!((kind, status), (REJECTED, INVALID_TRANSPORT));
+        cm::rdma_destroy_ep(id);
+        cm::rdma_destroy_ep(listen);
+    }
 }
 
 #[test]
@@ -437,7 +526,9 @@ fn invalid_arguments_of_an_endpoint_are_refused_and_nothing_is_stored() {
             fails(cm::rdma_create_ep(&mut id, &mut res, pd, attr), errno);
             assert!(id.is_null());
         };
-        let unreliable = ibv_qp_type::IBV_QPT_UD as i32;
+        let datagram = ibv_qp_type::IBV_QPT_UD as i32;
+        refused(&active, &|res| res.ai_qp_type = datagram, null_mut(), null_mut(), libc::EOPNOTSUPP);
+        let unreliable = UNRELIABLE.1 as i32;
         refused(&active, &|res| res.ai_qp_type = unreliable, null_mut(), null_mut(), libc::EOPNOTSUPP);
         let datagrams = rdma_port_space::RDMA_PS_UDP as i32;
         refused(&active, &|res| res.ai_port_space = datagrams, null_mut(), null_mut(), libc::EOPNOTSUPP);

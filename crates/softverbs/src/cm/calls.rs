@@ -17,18 +17,19 @@ use super::event::DatagramPath;
 use super::id::{Channel, Id, Protocol};
 use super::protocol::{Attempt, Params, Request};
 use super::{injected, iwarp, roce};
-use crate::qp::{ConnObserver, Qp};
+use crate::qp::{ConnObserver, Kind, Qp};
 use crate::sys::Errno;
 use crate::{choice, config, instrument};
 use transport::cm::{Disconnect, EventKind, Phase};
 use transport::roce::cm::Terms;
 use transport::roce::wire::cm::PortSpace;
 
-/// A new identifier. On an iWARP device all ports are those of TCP.
-pub(crate) fn create(channel: Option<Channel>, space: PortSpace) -> Arc<Id> {
+/// A new identifier for queue pairs of one type. On an iWARP device all ports are those of TCP, and the type
+/// is RC.
+pub(crate) fn create(channel: Option<Channel>, space: PortSpace, kind: Kind) -> Arc<Id> {
     let protocol: Box<dyn Protocol> = match choice::transport() {
         config::Transport::Iwarp => Box::<iwarp::Local>::default(),
-        config::Transport::Roce => Box::new(roce::Local::new(space)),
+        config::Transport::Roce => Box::new(roce::Local::new(space, kind)),
     };
     Id::new(channel, protocol)
 }
@@ -37,12 +38,13 @@ pub(crate) fn create(channel: Option<Channel>, space: PortSpace) -> Arc<Id> {
 pub(crate) fn create_requested(
     channel: Option<Channel>,
     space: PortSpace,
+    kind: Kind,
     request: Box<dyn Request>,
 ) -> Arc<Id> {
     let Some(exchange) = request.exchange() else {
         return Id::requested(channel, Box::<iwarp::Local>::default(), request);
     };
-    let local = roce::Local::of(space, exchange, request.local());
+    let local = roce::Local::of(space, kind, exchange, request.local());
     let id = Id::requested(channel, Box::new(local), request);
     roce::adopt(exchange, &id);
     id
@@ -262,7 +264,12 @@ impl Id {
 
     /// Whether the identifier is for datagrams, and has no connection.
     pub(crate) fn is_for_datagrams(&self) -> bool {
-        self.protocol().is_for_datagrams()
+        self.kind() == Kind::Ud
+    }
+
+    /// The type of the queue pairs that the identifier connects.
+    pub(crate) fn kind(&self) -> Kind {
+        self.protocol().kind()
     }
 
     /// Whether the identifier must have a queue pair to connect or to accept.

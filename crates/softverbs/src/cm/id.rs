@@ -16,7 +16,7 @@ use super::options::Options;
 use super::protocol::{Attempt, Refused, Request};
 use crate::channel::EventQueue;
 use crate::lock;
-use crate::qp::{ConnObserver, Qp};
+use crate::qp::{ConnObserver, Kind, Qp};
 use crate::sys::Errno;
 use rdma_sys::rdma_cm_event_type::{RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_ESTABLISHED};
 use transport::cm::{EventKind, Held, Phase};
@@ -57,9 +57,10 @@ pub(super) trait Protocol: Send + Sync {
     fn establish(&self) -> Result<(), Errno>;
     /// The queue pair has received a packet of the peer, which has established the connection.
     fn received_data(&self);
-    /// Whether the identifier is for datagrams: it gets the queue pair of a service, not a connection.
-    fn is_for_datagrams(&self) -> bool {
-        false
+    /// The type of the queue pairs that the identifier connects. One for datagrams gets the queue pair of a
+    /// service, not a connection.
+    fn kind(&self) -> Kind {
+        Kind::Rc
     }
     /// Joins a multicast group. Returns the path to it. EINVAL: not for datagrams, or no local address.
     fn join(&self, _group: IpAddr, _receives: bool, _options: Options) -> Result<DatagramPath, Errno> {

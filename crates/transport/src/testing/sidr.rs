@@ -18,6 +18,7 @@ use crate::roce::cm::{
 use crate::roce::wire::DEFAULT_PKEY;
 use crate::roce::wire::cm::{
     CMA_HEADER_LEN, CmaHeader, Mad, Message, PortSpace, Reason, ServiceId, SidrRep, SidrReq, SidrStatus,
+    Transport,
 };
 use crate::units::Micros;
 
@@ -65,7 +66,7 @@ impl Run {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             state >> 8
         });
-        let listener = manager.listen(service(), Bound::Any, BACKLOG);
+        let listener = manager.listen(service(), Transport::Rc, Bound::Any, BACKLOG);
         let (reported, fetched) = (BTreeSet::new(), BTreeSet::new());
         Self { manager, listener, now: 1_000_000, requests: BTreeMap::new(), reported, fetched }
     }
@@ -138,7 +139,7 @@ impl Run {
             }
             14 if kind == 0xfe => {
                 self.manager.stop_listening(self.listener, self.now);
-                self.listener = self.manager.listen(service(), Bound::Any, BACKLOG);
+                self.listener = self.manager.listen(service(), Transport::Rc, Bound::Any, BACKLOG);
                 self.poll(None, usize::MAX);
             }
             _ => {

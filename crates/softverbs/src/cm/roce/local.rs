@@ -19,10 +19,11 @@ use crate::cm::protocol::{Attempt, Refused};
 use crate::cm::{addr, path};
 use crate::limits::BACKLOG;
 use crate::port::{Claim, ListenerSocket};
+use crate::qp::Kind;
 use crate::sys::{self, Errno};
 use crate::{config, lock};
 use transport::roce::cm::{Bound, CommId, Connect, ListenerId, Manager, Resolve, Route, Terms};
-use transport::roce::wire::cm::{PortSpace, ServiceId};
+use transport::roce::wire::cm::{PortSpace, ServiceId, Transport};
 use transport::roce::wire::{DEFAULT_PKEY, Psn};
 use transport::units::Micros;
 
@@ -54,6 +55,7 @@ struct State {
 /// The local end of an identifier over RoCE.
 pub(in crate::cm) struct Local {
     space: PortSpace,
+    kind: Kind,
     state: Mutex<State>,
 }
 
@@ -73,15 +75,20 @@ fn bound_to(address: &SocketAddr, only_ipv6: bool) -> Bound {
 }
 
 impl Local {
-    pub(in crate::cm) fn new(space: PortSpace) -> Self {
-        Self { space, state: Mutex::default() }
+    pub(in crate::cm) fn new(space: PortSpace, kind: Kind) -> Self {
+        Self { space, kind, state: Mutex::default() }
     }
 
     /// That of a connect request.
-    pub(in crate::cm) fn of(space: PortSpace, exchange: CommId, source: Option<SocketAddr>) -> Self {
+    pub(in crate::cm) fn of(
+        space: PortSpace,
+        kind: Kind,
+        exchange: CommId,
+        source: Option<SocketAddr>,
+    ) -> Self {
         let exchange = Agent::get().ok().map(|agent| (agent, exchange));
         let state = State { exchange, source, ..State::default() };
-        Self { space, state: Mutex::new(state) }
+        Self { space, kind, state: Mutex::new(state) }
     }
 
     fn ports(&self) -> &'static Ports {
@@ -90,6 +97,11 @@ impl Local {
             PortSpace::Ib => &IB,
             PortSpace::Udp | PortSpace::Ipoib => &UDP,
         }
+    }
+
+    /// The service that connects the queue pairs.
+    fn transport(&self) -> Transport {
+        if self.kind == Kind::Uc { Transport::Uc } else { Transport::Rc }
     }
 
     fn claim_at(&self, address: &SocketAddr, only_ipv6: bool) -> Result<Claim, Refused> {
@@ -205,7 +217,7 @@ impl Protocol for Local {
         let bound = bound_to(&address, only_ipv6);
         let socket = ListenerSocket::open(&agent.port, &claim)?;
         let number = agent.change(|state, _| {
-            let number = state.manager.listen(service, bound, backlog);
+            let number = state.manager.listen(service, self.transport(), bound, backlog);
             state.listeners.insert(number, Arc::downgrade(id));
             number
         });
@@ -223,7 +235,7 @@ impl Protocol for Local {
         let source = lock(&self.state).source.ok_or(libc::EINVAL)?;
         let agent = Agent::get()?;
         let route = Route { local: source.ip(), remote: dst.ip() };
-        if self.is_for_datagrams() {
+        if self.kind == Kind::Ud {
             let call = Resolve {
                 service: ServiceId::new(self.space, dst.port()),
                 source_port: source.port(),
@@ -240,6 +252,7 @@ impl Protocol for Local {
         let qp = qp.as_ref();
         let call = Connect {
             service: ServiceId::new(self.space, dst.port()),
+            transport: self.transport(),
             source_port: source.port(),
             qpn: qp.map_or(params.qp_num, |qp| qp.num),
             srq: qp.map_or(params.srq, |qp| qp.srq.is_some()),
@@ -259,15 +272,15 @@ impl Protocol for Local {
         self.begin(id, agent, |manager, now| manager.connect(route, &call, now))
     }
 
-    fn is_for_datagrams(&self) -> bool {
-        self.space.is_for_datagrams()
+    fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// Errors of [`Groups::join`].
     fn join(&self, group: IpAddr, receives: bool, options: Options) -> Result<DatagramPath, Errno> {
         let mut state = lock(&self.state);
         let bound = state.binding.as_ref().map(Binding::addr).filter(|bound| !bound.ip().is_unspecified());
-        let source = bound.or(state.source).filter(|_| self.is_for_datagrams()).ok_or(libc::EINVAL)?;
+        let source = bound.or(state.source).filter(|_| self.kind == Kind::Ud).ok_or(libc::EINVAL)?;
         let local = source.ip();
         state.groups.join(group, local, receives)?;
         let route = Route { local, remote: group };

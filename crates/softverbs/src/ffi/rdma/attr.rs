@@ -62,8 +62,8 @@ pub unsafe fn rdma_init_qp_attr(
     if !cm.needs_queue_pair() {
         let attributes = match (wanted, cm.terms()) {
             (IBV_QPS_INIT, _) => Ok(verbs::init_of_cm()),
-            (IBV_QPS_RTR, Some(terms)) => verbs::receive_of_cm(&terms),
-            (_, Some(terms)) => Ok(verbs::send_of_cm(&terms)),
+            (IBV_QPS_RTR, Some(terms)) => verbs::receive_of_cm(cm.kind(), &terms),
+            (_, Some(terms)) => Ok(verbs::send_of_cm(cm.kind(), &terms)),
             (_, None) => Err(libc::EINVAL),
         };
         // SAFETY: rdma_init_qp_attr(3) requires that both pointers are valid for writes.

@@ -6,15 +6,18 @@
 //! the queue pairs that [`rdma_get_request`] creates for its connections.
 
 use libc::c_int;
+use rdma_sys::ibv_qp_type::IBV_QPT_UC;
+use rdma_sys::rdma_port_space::RDMA_PS_IB;
 use rdma_sys::{ibv_pd, ibv_qp_init_attr, rdma_addrinfo, rdma_cm_event, rdma_cm_event_type, rdma_cm_id};
 use std::ptr::{addr_of, addr_of_mut, null_mut};
 
 use super::addrinfo::PASSIVE;
 use super::event::take_event;
 use super::handle::{IdObject, qp_type};
+use super::id::create_id_of;
 use super::{
-    finish, rdma_bind_addr, rdma_create_id, rdma_create_qp, rdma_destroy_id, rdma_destroy_qp,
-    rdma_destroy_srq, rdma_resolve_addr, rdma_resolve_route, sync,
+    finish, rdma_bind_addr, rdma_create_qp, rdma_destroy_id, rdma_destroy_qp, rdma_destroy_srq,
+    rdma_resolve_addr, rdma_resolve_route, sync,
 };
 use crate::ffi::soft0;
 use crate::ffi::unsupported;
@@ -33,8 +36,9 @@ const TIMEOUT_MS: c_int = 2000;
 /// queue pair is `ai_qp_type`, whatever `attr` says. `ai_route` and `ai_connect` hold InfiniBand data and are
 /// not used.
 ///
-/// Returns 0, or -1 and errno. EOPNOTSUPP: `ai_qp_type` is not that of the port space (IBV_QPT_UD of
-/// RDMA_PS_UDP, otherwise IBV_QPT_RC), or as from [`rdma_create_id`]. EINVAL: `id` or `res` is NULL, an
+/// Returns 0, or -1 and errno. EOPNOTSUPP: `ai_qp_type` is not one of the port space (IBV_QPT_UD of
+/// RDMA_PS_UDP, IBV_QPT_RC or IBV_QPT_UC of RDMA_PS_IB, otherwise IBV_QPT_RC), or as from
+/// [`rdma_create_id`](super::rdma_create_id). EINVAL: `id` or `res` is NULL, an
 /// address is missing, or the protection domain belongs to another device. Other errors of rdma_bind_addr(3),
 /// rdma_resolve_addr(3) and rdma_create_qp(3). After an error `id` is unchanged.
 ///
@@ -53,15 +57,17 @@ pub unsafe fn rdma_create_ep(
     // SAFETY: `res` is not NULL, and rdma_create_ep(3) requires that it points to an rdma_addrinfo; it holds
     // only integers and addresses, and is copied.
     let res = unsafe { res.read() };
+    let (ps, wanted) = (res.ai_port_space as u32, res.ai_qp_type as u32);
     // Another port space than RDMA_PS_UDP has a protocol that connects.
-    if res.ai_qp_type != qp_type(res.ai_port_space as u32) as c_int {
+    if wanted != qp_type(ps) && (ps, wanted) != (RDMA_PS_IB, IBV_QPT_UC) {
         return finish(Err(unsupported(
-            "an endpoint whose queue pair type is not that of its port space: IBV_QPT_UD of RDMA_PS_UDP, else IBV_QPT_RC",
+            "an endpoint whose queue pair type its port space does not have: RDMA_PS_UDP has IBV_QPT_UD, RDMA_PS_IB IBV_QPT_RC and \
+             IBV_QPT_UC, else IBV_QPT_RC",
         )));
     }
     let mut new = null_mut();
     // SAFETY: the channel is NULL, and `new` is a local variable that is valid for writes.
-    if unsafe { rdma_create_id(null_mut(), &mut new, null_mut(), res.ai_port_space as u32) } != 0 {
+    if unsafe { create_id_of(null_mut(), &mut new, null_mut(), ps, wanted) } != 0 {
         return -1;
     }
     // SAFETY: `new` has just been created, and no other thread has it. The caller meets the requirements of

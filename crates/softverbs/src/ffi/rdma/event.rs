@@ -100,8 +100,8 @@ unsafe fn present(channel: *mut rdma_event_channel, queue: &Channel, mut taken: 
         Some(request) => unsafe {
             let context = addr_of!((*id).context).read();
             let on = (!is_hidden(channel)).then(|| (channel, queue.clone()));
-            let ps = addr_of!((*id).ps).read();
-            event_to_c(taken, new_requested_id(on, context, ps, request.fetch()), id)
+            let (ps, qp_type) = (addr_of!((*id).ps).read(), addr_of!((*id).qp_type).read());
+            event_to_c(taken, new_requested_id(on, context, ps, qp_type, request.fetch()), id)
         },
         None => event_to_c(taken, id, null_mut()),
     }

@@ -15,6 +15,7 @@ use crate::cm::protocol::Request;
 use crate::cm::{addr, calls};
 use crate::ffi::object::Object;
 use crate::ffi::soft0;
+use crate::qp::Kind;
 use transport::roce::wire::cm::PortSpace;
 
 /// The data behind the C structure of an identifier.
@@ -50,13 +51,14 @@ pub(super) fn blank_id(
     channel: *mut rdma_event_channel,
     context: *mut c_void,
     ps: rdma_port_space::Type,
+    qp_type: ibv_qp_type::Type,
 ) -> rdma_cm_id {
     // SAFETY: all-zero is a valid rdma_cm_id: no device and no addresses.
     let mut c: rdma_cm_id = unsafe { std::mem::zeroed() };
     c.channel = channel;
     c.context = context;
     c.ps = ps;
-    c.qp_type = qp_type(ps);
+    c.qp_type = qp_type;
     c
 }
 
@@ -69,9 +71,18 @@ pub(super) fn port_space(ps: rdma_port_space::Type) -> PortSpace {
     }
 }
 
-/// The type of the queue pairs of identifiers in a port space.
+/// The type of the queue pairs of identifiers in a port space, unless an endpoint has another one.
 pub(super) fn qp_type(ps: rdma_port_space::Type) -> ibv_qp_type::Type {
     if port_space(ps).is_for_datagrams() { ibv_qp_type::IBV_QPT_UD } else { ibv_qp_type::IBV_QPT_RC }
+}
+
+/// The type of queue pairs, of those that the device has.
+pub(super) fn kind(qp_type: ibv_qp_type::Type) -> Kind {
+    match qp_type {
+        ibv_qp_type::IBV_QPT_UD => Kind::Ud,
+        ibv_qp_type::IBV_QPT_UC => Kind::Uc,
+        _ => Kind::Rc,
+    }
 }
 
 /// Creates the identifier of a connect request, with the channel `on` of the program, or synchronous if that
@@ -80,10 +91,11 @@ pub(super) fn new_requested_id(
     on: Option<(*mut rdma_event_channel, Channel)>,
     context: *mut c_void,
     ps: rdma_port_space::Type,
+    qp_type: ibv_qp_type::Type,
     request: Box<dyn Request>,
 ) -> *mut rdma_cm_id {
     let (channel, queue) = on.map_or((null_mut(), None), |(channel, queue)| (channel, Some(queue)));
-    let mut c = blank_id(channel, context, ps);
+    let mut c = blank_id(channel, context, ps, qp_type);
     c.verbs = soft0::context();
     c.pd = default_pd();
     c.port_num = 1;
@@ -91,5 +103,5 @@ pub(super) fn new_requested_id(
         c.route.addr.__bindgen_anon_1.src_storage = addr::to_storage(local).0;
     }
     c.route.addr.__bindgen_anon_2.dst_storage = addr::to_storage(&request.peer()).0;
-    create_object(c, calls::create_requested(queue, port_space(ps), request))
+    create_object(c, calls::create_requested(queue, port_space(ps), kind(qp_type), request))
 }

@@ -5,7 +5,7 @@
 //! host. Resolving takes no time, so its event is queued before the call returns.
 
 use libc::{c_int, c_void, sockaddr};
-use rdma_sys::{rdma_cm_event_type, rdma_cm_id, rdma_event_channel, rdma_port_space};
+use rdma_sys::{ibv_qp_type, rdma_cm_event_type, rdma_cm_id, rdma_event_channel, rdma_port_space};
 use std::net::SocketAddr;
 use std::ptr::{addr_of, addr_of_mut, null_mut};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::channel::{is_hidden, queue_of};
 use super::event::event_to_c;
 use super::finish;
-use super::handle::{IdObject, blank_id, create_object, port_space};
+use super::handle::{IdObject, blank_id, create_object, kind, port_space, qp_type};
 use super::pd::default_pd;
 use super::route;
 use super::sync;
@@ -44,6 +44,22 @@ pub unsafe fn rdma_create_id(
     context: *mut c_void,
     ps: rdma_port_space::Type,
 ) -> c_int {
+    // SAFETY: the caller meets the requirements of rdma_create_id(3).
+    unsafe { create_id_of(channel, id, context, ps, qp_type(ps)) }
+}
+
+/// As [`rdma_create_id`], with the type of the queue pairs, which the device has if it has the port space.
+///
+/// # Safety
+///
+/// As for rdma_create_id(3).
+pub(super) unsafe fn create_id_of(
+    channel: *mut rdma_event_channel,
+    id: *mut *mut rdma_cm_id,
+    context: *mut c_void,
+    ps: rdma_port_space::Type,
+    qp_type: ibv_qp_type::Type,
+) -> c_int {
     use rdma_port_space::{RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP};
     match ps {
         RDMA_PS_TCP => {}
@@ -60,8 +76,8 @@ pub unsafe fn rdma_create_id(
     }
     // SAFETY: rdma_create_id(3) requires that `channel` is NULL, or was returned by rdma_create_event_channel
     // and has not been destroyed.
-    let cm = calls::create(unsafe { queue_of(channel) }, port_space(ps));
-    let c = create_object(blank_id(channel, context, ps), cm);
+    let cm = calls::create(unsafe { queue_of(channel) }, port_space(ps), kind(qp_type));
+    let c = create_object(blank_id(channel, context, ps, qp_type), cm);
     // SAFETY: rdma_create_id(3) requires that `id` is valid for writes of a pointer.
     unsafe { id.write(c) };
     0

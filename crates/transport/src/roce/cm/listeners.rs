@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::terms::{Bound, CommId, Limits, ListenerId};
-use crate::roce::wire::cm::ServiceId;
+use crate::roce::wire::cm::{ServiceId, Transport};
 
 struct Listener {
     service: ServiceId,
+    transport: Transport,
     bound: Bound,
     backlog: usize,
     pending: usize,
@@ -37,10 +38,16 @@ impl Listeners {
         }
     }
 
-    pub(super) fn add(&mut self, service: ServiceId, bound: Bound, backlog: usize) -> ListenerId {
+    pub(super) fn add(
+        &mut self,
+        service: ServiceId,
+        transport: Transport,
+        bound: Bound,
+        backlog: usize,
+    ) -> ListenerId {
         self.next += 1;
         let id = ListenerId(self.next);
-        self.listeners.insert(id, Listener { service, bound, backlog, pending: 0 });
+        self.listeners.insert(id, Listener { service, transport, bound, backlog, pending: 0 });
         self.services.entry(service.0).or_default().push(id);
         id
     }
@@ -64,6 +71,11 @@ impl Listeners {
         let of = |id: &ListenerId| self.listeners.get(id).map(|listener| listener.bound);
         let included = ids.iter().copied().filter(|id| of(id).is_some_and(|bound| bound.includes(address)));
         included.max_by_key(|id| of(id).map(Bound::rank))
+    }
+
+    /// That of the queue pairs which a listener accepts.
+    pub(super) fn transport(&self, id: ListenerId) -> Option<Transport> {
+        self.listeners.get(&id).map(|listener| listener.transport)
     }
 
     /// Whether there is room for another request of this host.

@@ -25,8 +25,8 @@ use super::resolution::Resolution;
 use super::terms::{Accept, Bound, CommId, Connect, ListenerId, REQUEST_DATA_LEN, Route, Settings, Terms};
 use crate::limits::CM_MAX_ENDED;
 use crate::roce::wire::cm::{
-    Answered, CMA_HEADER_LEN, CmaHeader, Drep, Dreq, Mad, Message, Reason, Rej, Rep, Req, SidrStatus,
-    Transport,
+    Answered, CMA_HEADER_LEN, CmaHeader, Drep, Dreq, Mad, Message, Reason, Rej, Rep, Req, ServiceId,
+    SidrStatus, Transport,
 };
 use crate::roce::wire::{GSI_QP, MULTICAST_QP, PathMtu, gid};
 use crate::units::{Errno, Micros};
@@ -108,15 +108,17 @@ impl Manager {
         }
     }
 
-    /// Reports requests for a service to `bound`. The most specific listener gets a request. A REQ is dropped
-    /// while `backlog` requests are pending; the peer repeats it.
+    /// Reports requests for a service to `bound` by queue pairs of `transport`; those of another one are
+    /// rejected. The most specific listener gets a request. A REQ is dropped while `backlog` requests are
+    /// pending; the peer repeats it.
     pub fn listen(
         &mut self,
-        service: crate::roce::wire::cm::ServiceId,
+        service: ServiceId,
+        transport: Transport,
         bound: Bound,
         backlog: u32,
     ) -> ListenerId {
-        self.listeners.add(service, bound, backlog as usize)
+        self.listeners.add(service, transport, bound, backlog as usize)
     }
 
     /// Removes a listener, and rejects its pending requests, which the program still has to destroy.
@@ -307,7 +309,7 @@ impl Manager {
         let Some(listener) = self.listeners.find(req.service_id, route.local) else {
             return Received::NoListener;
         };
-        match self.check(req, route, now) {
+        match self.check(req, listener, route, now) {
             Ok((header, mtu, private_data)) if self.listeners.has_room(listener, route.remote) => {
                 let Some(id) = self.allocate() else { return Received::Taken };
                 let terms = Terms::of_request(route, mtu, req);
@@ -345,10 +347,11 @@ impl Manager {
     fn check(
         &mut self,
         req: &Req,
+        listener: ListenerId,
         route: Route,
         now: Micros,
     ) -> Result<(CmaHeader, PathMtu, [u8; REQUEST_DATA_LEN]), Reason> {
-        if req.transport != Transport::Rc {
+        if self.listeners.transport(listener) != Some(req.transport) {
             return Err(Reason::INVALID_TRANSPORT);
         }
         if req.service_id.is_for_datagrams() {

@@ -4,7 +4,9 @@
 
 use std::net::IpAddr;
 
-use crate::roce::wire::cm::{CMA_HEADER_LEN, Rej, Rep, Req, ServiceId, SidrRep, SidrReq, SidrStatus};
+use crate::roce::wire::cm::{
+    CMA_HEADER_LEN, Rej, Rep, Req, ServiceId, SidrRep, SidrReq, SidrStatus, Transport,
+};
 use crate::roce::wire::{Addresses, PathMtu, Psn};
 use crate::units::{Errno, Micros};
 
@@ -144,6 +146,8 @@ pub(super) fn request_interval_us(response_timeout: u8, packet_life: u8) -> Micr
 pub struct Connect<'a> {
     /// What the request is for.
     pub service: ServiceId,
+    /// That of the queue pairs: RC or UC.
+    pub transport: Transport,
     /// The port of this side, for the header of rdma_cm.
     pub source_port: u16,
     /// The queue pair of this side.

@@ -10,7 +10,7 @@ mod sidr;
 use std::net::IpAddr;
 
 use super::*;
-use crate::roce::wire::cm::{Mad, Message, PortSpace, Reason, Req, ServiceId};
+use crate::roce::wire::cm::{Mad, Message, PortSpace, Reason, Req, ServiceId, Transport};
 use crate::roce::wire::{DEFAULT_PKEY, PathMtu, Psn};
 use crate::units::Micros;
 
@@ -33,6 +33,7 @@ fn route(from: usize) -> Route {
 fn connect(qpn: u32) -> Connect<'static> {
     Connect {
         service: service(),
+        transport: Transport::Rc,
         source_port: 40_000,
         qpn,
         srq: false,
@@ -74,7 +75,7 @@ impl Pair {
     /// The second one has a listener.
     fn new() -> Self {
         let mut pair = Self { managers: [0, 1].map(|host| manager(host, 1)), now: 1_000_000 };
-        pair.managers[1].listen(service(), Bound::Any, 8);
+        pair.managers[1].listen(service(), Transport::Rc, Bound::Any, 8);
         pair
     }
 

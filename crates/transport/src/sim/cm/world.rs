@@ -14,7 +14,7 @@ use crate::roce::cm::{
     REPLY_DATA_LEN, REQUEST_DATA_LEN, Received, Request, Route, Settings, Timing, refusal,
 };
 use crate::roce::wire::cm::{
-    Answered, Drep, Dreq, MAD_LEN, Mad, Message, PortSpace, Reason, Rej, Rtu, ServiceId,
+    Answered, Drep, Dreq, MAD_LEN, Mad, Message, PortSpace, Reason, Rej, Rtu, ServiceId, Transport,
 };
 use crate::roce::wire::{DEFAULT_PKEY, PathMtu, Psn};
 use crate::sim::random::Draw;
@@ -195,8 +195,8 @@ impl Sim {
                 limits: Limits { process: 256, address: 128 },
             };
             let mut manager = Manager::new(settings, random);
-            manager.listen(service(), Bound::Any, self.plan.backlog);
-            manager.listen(query::service(), Bound::Any, 128);
+            manager.listen(service(), Transport::Rc, Bound::Any, self.plan.backlog);
+            manager.listen(query::service(), Transport::Rc, Bound::Any, 128);
             self.managers.push(manager);
         }
         for index in 0..self.plan.attempts.len() {
@@ -479,6 +479,7 @@ impl Sim {
         let private_data = data::<REQUEST_DATA_LEN>(attempt.plan.seed, REQUEST);
         let call = Connect {
             service: service(),
+            transport: Transport::Rc,
             source_port: 40_000 + index as u16,
             qpn: qpn(attempt, ACTIVE),
             srq: false,

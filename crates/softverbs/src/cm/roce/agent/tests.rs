@@ -10,7 +10,7 @@ use super::*;
 use crate::cm_peer::req;
 use crate::namespace;
 use crate::port::Agent as _;
-use transport::roce::wire::cm::{Dreq, Message, PortSpace, ServiceId};
+use transport::roce::wire::cm::{Dreq, Message, PortSpace, ServiceId, Transport};
 
 /// Set in the process in a new network namespace, where no other test uses UDP port 4791.
 const ALONE: &str = "SOFTVERBS_TEST_ALONE";
@@ -123,7 +123,9 @@ fn call_during_a_flood_of_messages() {
 fn call_during_a_flood_of_requests() {
     let agent = Agent::get().unwrap();
     let bound = cm::Bound::Any;
-    agent.change(|state, _| state.manager.listen(ServiceId::new(PortSpace::Tcp, 7471), bound, 4096));
+    agent.change(|state, _| {
+        state.manager.listen(ServiceId::new(PortSpace::Tcp, 7471), Transport::Rc, bound, 4096)
+    });
     assert_calls_return(&agent, |n| Mad { transaction: 1, message: Message::Req(req(7471, n)) });
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn init(access: u32) -> Attributes {
 }
 
 /// INIT to RTR. EADDRNOTAVAIL: the local address is not in the GID table.
-pub(crate) fn receive(terms: &Terms) -> Result<Attributes, Errno> {
+pub(crate) fn receive(kind: Kind, terms: &Terms) -> Result<Attributes, Errno> {
     let index = with_table(|table| table.find(terms.route.local)).ok_or(libc::EADDRNOTAVAIL)?;
     let mut attr = blank();
     attr.qp_state = ibv_qp_state::IBV_QPS_RTR;
@@ -39,11 +39,12 @@ pub(crate) fn receive(terms: &Terms) -> Result<Attributes, Errno> {
     attr.dest_qp_num = terms.dest_qp;
     attr.rq_psn = terms.rq_psn.get();
     attr.max_dest_rd_atomic = terms.responder_resources;
-    Ok((attr, STATE | AV | PATH_MTU | DEST_QPN | RQ_PSN | MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER))
+    let reliable = if kind == Kind::Rc { MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER } else { 0 };
+    Ok((attr, STATE | AV | PATH_MTU | DEST_QPN | RQ_PSN | reliable))
 }
 
 /// RTR to RTS.
-pub(crate) fn send(terms: &Terms) -> Attributes {
+pub(crate) fn send(kind: Kind, terms: &Terms) -> Attributes {
     let mut attr = blank();
     attr.qp_state = ibv_qp_state::IBV_QPS_RTS;
     attr.sq_psn = terms.sq_psn.get();
@@ -51,7 +52,8 @@ pub(crate) fn send(terms: &Terms) -> Attributes {
     attr.retry_cnt = terms.retry_count;
     attr.rnr_retry = terms.rnr_retry_count;
     attr.max_rd_atomic = terms.initiator_depth;
-    (attr, STATE | SQ_PSN | TIMEOUT | RETRY_CNT | RNR_RETRY | MAX_QP_RD_ATOMIC)
+    let reliable = if kind == Kind::Rc { TIMEOUT | RETRY_CNT | RNR_RETRY | MAX_QP_RD_ATOMIC } else { 0 };
+    (attr, STATE | SQ_PSN | reliable)
 }
 
 /// INIT of a queue pair for datagrams.
@@ -85,11 +87,12 @@ fn path(route: Route, traffic_class: u8, hop_limit: u8) -> ibv_ah_attr {
 
 /// Moves a new queue pair to INIT.
 pub(super) fn enter_init(
+    kind: Kind,
     modified: &mut Modified,
     connection: &impl Connection,
     access: u32,
 ) -> Result<(), Errno> {
-    modify(Kind::Rc, modified, connection, &init(access))
+    modify(kind, modified, connection, &init(access))
 }
 
 /// Moves a new queue pair for datagrams to RTS, as librdmacm does: the first PSN is 0.
@@ -110,14 +113,15 @@ pub(super) fn begin_datagrams(
 
 /// Moves a queue pair in RESET or INIT to RTS. After an error it is in one of these states or in RTR.
 pub(super) fn connect(
+    kind: Kind,
     modified: &mut Modified,
     connection: &impl Connection,
     terms: &Terms,
     access: u32,
 ) -> Result<(), Errno> {
-    modify(Kind::Rc, modified, connection, &init(access))?;
-    modify(Kind::Rc, modified, connection, &receive(terms)?)?;
-    modify(Kind::Rc, modified, connection, &send(terms))
+    modify(kind, modified, connection, &init(access))?;
+    modify(kind, modified, connection, &receive(kind, terms)?)?;
+    modify(kind, modified, connection, &send(kind, terms))
 }
 
 fn modify(

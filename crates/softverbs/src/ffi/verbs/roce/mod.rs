@@ -132,15 +132,15 @@ impl Transport for Roce {
         let (mut modified, connection) = (lock(&own.modified), own.connection());
         match own.qp.kind {
             Kind::Ud => by_terms::begin_datagrams(&mut modified, &connection, UDP_QKEY),
-            _ => by_terms::enter_init(&mut modified, &connection, CM_ACCESS),
+            kind => by_terms::enter_init(kind, &mut modified, &connection, CM_ACCESS),
         }
     }
 
     fn on_terms(&self, own: &QpOwn) -> Option<OnTerms> {
-        let (modified, connection) = (Arc::downgrade(&own.modified), own.connection());
+        let (modified, connection, kind) = (Arc::downgrade(&own.modified), own.connection(), own.qp.kind);
         Some(Box::new(move |terms| {
             let Some(modified) = modified.upgrade() else { return Err(libc::EINVAL) };
-            by_terms::connect(&mut lock(&modified), &connection, terms, CM_ACCESS)
+            by_terms::connect(kind, &mut lock(&modified), &connection, terms, CM_ACCESS)
         }))
     }
 

@@ -8,7 +8,6 @@ use super::{Exchange, Rejection};
 use crate::limits::CM_SERVICE_TIMEOUT;
 use crate::roce::wire::cm::{
     Answered, CMA_HEADER_LEN, CmaHeader, Drep, Dreq, Message, Mra, Path, Reason, Rej, Rep, Req, Rtu,
-    Transport,
 };
 use crate::roce::wire::gid;
 use crate::units::Errno;
@@ -60,7 +59,7 @@ pub(super) fn req(id: CommId, settings: &Settings, route: Route, call: &Connect<
         responder_resources: call.responder_resources,
         initiator_depth: call.initiator_depth,
         remote_response_timeout: timing.response_timeout,
-        transport: Transport::Rc,
+        transport: call.transport,
         end_to_end_flow_control: false,
         starting_psn: call.starting_psn,
         local_response_timeout: timing.response_timeout,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::roce::wire::Addresses;
-use crate::roce::wire::cm::{CMA_HEADER_LEN, CmaHeader, Rej, SidrReq, SidrStatus, Transport};
+use crate::roce::wire::cm::{CMA_HEADER_LEN, CmaHeader, Rej, SidrReq, SidrStatus};
 use crate::roce::wire::tests::cm::message;
 use crate::roce::wire::tests::random::Random;
 
@@ -48,7 +48,8 @@ struct Attack {
 impl Attack {
     fn new(seed: u64) -> Self {
         let mut manager = manager(1, 100);
-        let listeners = [service(), datagram_service()].map(|to| manager.listen(to, Bound::Any, 3));
+        let listeners =
+            [service(), datagram_service()].map(|to| manager.listen(to, Transport::Rc, Bound::Any, 3));
         Self {
             random: Random(seed),
             manager,

@@ -37,7 +37,7 @@ fn the_most_specific_listener_gets_a_request() {
     let bounds = [Bound::AnyV6, Bound::Address([10, 80, 0, 9].into()), Bound::AnyV4, Bound::Address(address)];
     let mut expected = Vec::new();
     for (n, bound) in bounds.into_iter().enumerate() {
-        let listener = pair.managers[1].listen(service(), bound, 8);
+        let listener = pair.managers[1].listen(service(), Transport::Rc, bound, 8);
         pair.deliver(1, &request(n as u32 + 1));
         let Event::Request(request) = pair.event(1).1 else { panic!() };
         expected.push((bound, request.listener == listener));
@@ -63,7 +63,7 @@ fn a_request_without_a_listener_can_be_refused() {
 fn a_full_backlog_drops_requests_until_one_is_fetched() {
     let mut pair = Pair::new();
     pair.managers[1] = manager(1, 1);
-    pair.managers[1].listen(service(), Bound::Any, 1);
+    pair.managers[1].listen(service(), Transport::Rc, Bound::Any, 1);
     pair.deliver(1, &request(1));
     let (first, _) = pair.event(1);
     pair.deliver(1, &request(2));
@@ -108,7 +108,7 @@ fn a_withdrawn_request_is_pending_until_it_is_fetched_or_destroyed() {
 fn a_listener_rejects_its_pending_requests_when_it_ends() {
     let mut pair = Pair::new();
     pair.managers[1] = manager(1, 1);
-    let listener = pair.managers[1].listen(service(), Bound::Any, 8);
+    let listener = pair.managers[1].listen(service(), Transport::Rc, Bound::Any, 8);
     pair.deliver(1, &request(1));
     let (fetched, _) = pair.event(1);
     pair.managers[1].fetched(fetched);

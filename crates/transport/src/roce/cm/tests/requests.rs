@@ -2,7 +2,7 @@
 //! Connecting: requests, replies, rejections and their repetition.
 
 use super::*;
-use crate::roce::wire::cm::{Answered, Transport};
+use crate::roce::wire::cm::Answered;
 use crate::roce::wire::tests::cm::messages;
 
 #[test]
@@ -279,7 +279,9 @@ fn reason(change: impl FnOnce(&mut Req)) -> Reason {
 
 #[test]
 fn an_unacceptable_request_is_rejected() {
-    assert_eq!(reason(|req| req.transport = Transport::Uc), Reason::INVALID_TRANSPORT);
+    for other in [Transport::Uc, Transport::Rd, Transport::Extended] {
+        assert_eq!(reason(|req| req.transport = other), Reason::INVALID_TRANSPORT);
+    }
     assert_eq!(reason(|req| req.path_mtu = 6), Reason::INVALID_MTU);
     assert_eq!(reason(|req| req.path_mtu = 0), Reason::INVALID_MTU);
     assert_eq!(reason(|req| req.primary.local_gid[15] ^= 1), Reason::INVALID_GID);
@@ -290,6 +292,20 @@ fn an_unacceptable_request_is_rejected() {
         assert_eq!(reason(|req| req.local_qpn = qpn), Reason::CONSUMER);
     }
     assert_eq!(reason(|req| req.local_comm_id = 0), Reason::CONSUMER);
+}
+
+#[test]
+fn a_listener_for_unreliable_connections_accepts_these_only() {
+    let mut pair = Pair { managers: [0, 1].map(|host| manager(host, 1)), now: 1_000_000 };
+    pair.managers[1].listen(service(), Transport::Uc, Bound::Any, 8);
+    let call = Connect { transport: Transport::Uc, ..connect(QPN) };
+    pair.managers[0].connect(route(0), &call, pair.now).unwrap();
+    let mut mad = pair.only(0);
+    assert_eq!(req(&mut mad).transport, Transport::Uc);
+    pair.deliver(1, &mad);
+    assert!(matches!(pair.event(1).1, Event::Request(_)));
+    let active = pair.managers[0].connect(route(0), &connect(QPN + 1), pair.now).unwrap();
+    assert_eq!(pair.run(), [vec![(active, rejected(Reason::INVALID_TRANSPORT, b""))], vec![]]);
 }
 
 #[test]
@@ -347,7 +363,7 @@ fn a_reply_with_a_queue_pair_number_in_use_is_stale() {
     let mut pair = Pair::new();
     let (first, _) = pair.established([QPN, 2]);
     pair.managers[1] = manager(1, 100);
-    pair.managers[1].listen(service(), Bound::Any, 8);
+    pair.managers[1].listen(service(), Transport::Rc, Bound::Any, 8);
     let (active, passive, rep) = pair.accepted([3, 2]);
     pair.deliver(0, &rep);
     let events = pair.run();
@@ -369,7 +385,7 @@ fn requests_of_the_kernel_are_accepted() {
         let Message::Req(req) = &message else { panic!("{message:?}") };
         let route = Route { local: address(req.primary.remote_gid), remote: address(req.primary.local_gid) };
         let mut manager = manager(1, 1);
-        manager.listen(req.service_id, Bound::Address(route.local), 1);
+        manager.listen(req.service_id, Transport::Rc, Bound::Address(route.local), 1);
         let mad = Mad { transaction, message: message.clone() };
         assert_eq!(manager.receive(&mad, route, 0), Received::Taken);
         let Some(Output::Event { id, event: Event::Request(request) }) = manager.poll() else {

@@ -37,7 +37,7 @@ fn padded<const N: usize>(data: &[u8]) -> [u8; N] {
 /// Two managers, the second of which listens for datagrams beside connections.
 fn pair() -> (Pair, ListenerId) {
     let mut pair = Pair::new();
-    let listener = pair.managers[1].listen(service(), Bound::Any, 2);
+    let listener = pair.managers[1].listen(service(), Transport::Rc, Bound::Any, 2);
     (pair, listener)
 }
 
@@ -297,7 +297,7 @@ fn requests_of_the_kernel_are_accepted() {
             }
         };
         let mut manager = manager(1, 1);
-        manager.listen(req.service_id, Bound::Address(route.local), 1);
+        manager.listen(req.service_id, Transport::Rc, Bound::Address(route.local), 1);
         let mad = Mad { transaction, message: message.clone() };
         assert_eq!(manager.receive(&mad, route, 0), Received::Taken);
         let Some(Output::Event { id, event: Event::SidrRequest(request) }) = manager.poll() else {
