@@ -36,6 +36,8 @@
 #   make deb        builds the Debian packages librpma0, librpma-dev and softverbs in build/deb/
 #   make vendor     copies the crates that a build needs to vendor/; from then on none needs the network
 #   make dist       writes a source tarball with the crates that are linked, and the manual pages, to build/dist/
+#   make release    makes what a release consists of in build/release/, each artefact twice to compare, as root; ARTEFACTS="a b" for some,
+#                   ONCE=1 for no comparison; make check-release installs each in an empty root and uses it there
 #   make header     makes include/librpma.h anew from the source
 #   make bindings   makes the Rust declarations of libibverbs and librdmacm anew from the installed headers, with libclang
 #   make clean      removes build/ and what cargo built
@@ -63,6 +65,8 @@ FIO_PACKAGES := $(BUILD_PACKAGES) fio dpkg-dev iproute2
 PROBES_PACKAGES := $(BUILD_PACKAGES) bpftrace
 UPSTREAM_PACKAGES := $(BUILD_PACKAGES) xz-utils libpmem-dev libpmem2-dev libprotobuf-c-dev
 DEB_PACKAGES := $(BUILD_PACKAGES) git xz-utils python3 dpkg-dev debhelper
+RELEASE_PACKAGES := $(BUILD_PACKAGES) git xz-utils python3 mmdebstrap debian-archive-keyring util-linux iproute2
+CHECK_RELEASE_PACKAGES := $(RELEASE_PACKAGES) umoci skopeo
 PACKAGING_PACKAGES := $(DEB_PACKAGES) ibverbs-utils lintian blhc cmake rpm rpmlint mmdebstrap debian-archive-keyring util-linux
 
 CARGO ?= cargo
@@ -151,7 +155,7 @@ PROGRAM := $(STAGE)/bin/rpma
 MAN_PAGES := build/obj/man.made
 COMPLETIONS := build/obj/completions.made
 
-.PHONY: all demo check check-quick check-long check-threads check-sanitizers check-verbs check-probes fio check-fio bench check-rdma check-rdma-newer check-siw check-roce check-roce-newer check-packaging check-ready check-newer-ready check-variants-ready install uninstall header setup-tests setup-ready vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants bench-svg bench-calls bench-peers bench-rxe bindings check-arm64
+.PHONY: all demo check check-quick check-long check-threads check-sanitizers check-verbs check-probes fio check-fio bench check-rdma check-rdma-newer check-siw check-roce check-roce-newer check-packaging check-ready check-newer-ready check-variants-ready install uninstall header setup-tests setup-ready vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants bench-svg bench-calls bench-peers bench-rxe bindings check-arm64 release check-release
 
 all: $(LIBRARY) $(PRELOAD) $(AUDIT) $(PROGRAM) $(MAN_PAGES) $(COMPLETIONS)
 
@@ -475,6 +479,14 @@ dist:
 	@$(SETUP) $(ASK) git xz-utils python3
 	@$(MAKE) --no-print-directory $(MAN_PAGES) $(COMPLETIONS)
 	CARGO="$(CARGO)" tools/dist $(VERSION) build/share/man build/share/completions $(TARBALL)
+
+release: $(MAN_PAGES) $(COMPLETIONS)
+	@$(SETUP) $(ASK) $(RELEASE_PACKAGES)
+	@CARGO="$(CARGO)" tools/release $(if $(ONCE),--once) $(VERSION) build/release $(ARTEFACTS)
+
+check-release:
+	@$(SETUP) $(CHECK_RELEASE_PACKAGES)
+	@TESTS="$(TESTS)" tools/check-release $(VERSION) build/release
 
 setup-deb:
 	@$(SETUP) $(ASK) $(DEB_PACKAGES)
