@@ -105,6 +105,10 @@ def x86_64(release, directory):
     binary(release, directory, "x86_64")
 
 
+def aarch64(release, directory):
+    binary(release, directory, "aarch64")
+
+
 def oci(release, directory):
     """An image of Debian 13 with the binary tarball in /usr/local and programs to try it with."""
     tarball = release.made(f"{release.name}-{release.version}-x86_64.tar.xz")
@@ -125,4 +129,5 @@ ALL = {
     "sbom": bill,
     "x86_64": x86_64,
     "oci": oci,
+    "aarch64": aarch64,
 }
