@@ -109,6 +109,27 @@ def aarch64(release, directory):
     binary(release, directory, "aarch64")
 
 
+def deb(release, directory, root, suite):
+    """The Debian packages, built by the compiler in the root; the names do not say for which release of Debian they are."""
+    inside, outside = place(root, directory)
+    (outside / "tools").mkdir()
+    shutil.copy("tools/deb", outside / "tools")
+    shutil.copytree("debian", outside / "debian")
+    shutil.copy(release.source(), outside / release.tarball.name)
+    root.shell(f"cd {inside} && tools/deb {release.version} {release.tarball.name} out", release.log(suite), SOURCE_DATE_EPOCH=release.epoch)
+    (directory / suite).mkdir()
+    for file in (outside / "out").iterdir():
+        # The other files describe the machine that has built them.
+        if file.name.endswith((".deb", ".dsc", ".debian.tar.xz")):
+            shutil.copy(file, directory / suite)
+    shutil.rmtree(outside)
+
+
+def debian_13(release, directory):
+    packages = f"rustc,cargo,libstd-rust-dev,gcc,libc6-dev,binutils,make,pkg-config,xz-utils,dpkg-dev,debhelper,{RDMA}"
+    deb(release, directory, roots.make(release.roots / "builder-13", "trixie", packages, "apt"), "debian-13")
+
+
 def oci(release, directory):
     """An image of Debian 13 with the binary tarball in /usr/local and programs to try it with."""
     tarball = release.made(f"{release.name}-{release.version}-x86_64.tar.xz")
@@ -130,4 +151,5 @@ ALL = {
     "x86_64": x86_64,
     "oci": oci,
     "aarch64": aarch64,
+    "debian-13": debian_13,
 }
