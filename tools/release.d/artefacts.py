@@ -22,7 +22,7 @@ CROSS_TOOLS = {"CC": "gcc", "LD": "ld", "AR": "ar", "OBJCOPY": "objcopy", "STRIP
 
 def builder(release):
     """Debian 12 with compilers for both architectures, and in sysroot/ the libraries that they link with."""
-    root = roots.make(release.roots / "builder", "bookworm", f"{COMPILERS},{RDMA}", "apt", "amd64,arm64")
+    root = roots.make(release.roots / "builder", "bookworm", f"{COMPILERS},{RDMA},rpm", "apt", "amd64,arm64")
     for debian in ARCHITECTURES.values():
         directory = root.within("sysroot", debian)
         directory.parent.mkdir(exist_ok=True)
@@ -130,6 +130,25 @@ def debian_13(release, directory):
     deb(release, directory, roots.make(release.roots / "builder-13", "trixie", packages, "apt"), "debian-13")
 
 
+def rpm(release, directory):
+    """RPMs for the distributions that name the packages as Fedora does, built by Debian's rpmbuild with the libraries of Debian 11."""
+    root = builder(release)
+    inside, outside = place(root, directory)
+    for name in "SOURCES", "SPECS":
+        (outside / name).mkdir()
+    shutil.copy(release.source(), outside / "SOURCES")
+    shutil.copy("packaging/librpma.spec", outside / "SPECS")
+    settings = {"_topdir": inside, "_libdir": "/usr/lib64", "_buildhost": "reproducible", "use_source_date_epoch_as_buildtime": "1",
+                "clamp_mtime_to_source_date_epoch": "1", "_build_id_links": "none", "debug_package": "%{nil}"}
+    defined = " ".join(f"--define '{name} {value}'" for name, value in settings.items())
+    root.shell(f"rpmbuild -bb --nodeps --nocheck {defined} {inside}/SPECS/librpma.spec", release.log("rpm"), SOURCE_DATE_EPOCH=release.epoch,
+               **for_machine("x86_64"))
+    (directory / "rpm").mkdir()
+    for file in (outside / "RPMS").rglob("*.rpm"):
+        shutil.copy(file, directory / "rpm")
+    shutil.rmtree(outside)
+
+
 def oci(release, directory):
     """An image of Debian 13 with the binary tarball in /usr/local and programs to try it with."""
     tarball = release.made(f"{release.name}-{release.version}-x86_64.tar.xz")
@@ -152,4 +171,5 @@ ALL = {
     "oci": oci,
     "aarch64": aarch64,
     "debian-13": debian_13,
+    "rpm": rpm,
 }
