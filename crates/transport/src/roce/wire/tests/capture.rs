@@ -54,7 +54,7 @@ fn decimal(captured: &Captured, name: &str) -> usize {
 #[test]
 fn every_packet_encodes_to_the_same_bytes() {
     for captured in capture() {
-        assert_eq!(encode(&parse(&captured)), captured.packet(), "{}", captured.fields);
+        assert_eq!(encode(&parse(captured)), captured.packet(), "{}", captured.fields);
     }
 }
 
@@ -62,7 +62,7 @@ fn every_packet_encodes_to_the_same_bytes() {
 #[test]
 fn base_transport_headers() {
     for captured in capture() {
-        let Packet { bth, payload, .. } = parse(&captured);
+        let Packet { bth, payload, .. } = parse(captured);
         let fields = captured.fields;
         assert_eq!(name(bth.opcode), captured.operation());
         assert_eq!(u64::from(bth.dest_qp), captured.number("QP"), "{fields}");
@@ -71,8 +71,8 @@ fn base_transport_headers() {
         assert_eq!(bth.ack_req, words.contains(&"AckReq"), "{fields}");
         assert_eq!(bth.solicited, words.contains(&"SE"), "{fields}");
         assert_eq!(bth.migrated, captured.field("M") == Some("1"), "{fields}");
-        assert_eq!(payload.len(), decimal(&captured, "data"), "{fields}");
-        assert_eq!(usize::from(bth.pad), decimal(&captured, "pad"), "{fields}");
+        assert_eq!(payload.len(), decimal(captured, "data"), "{fields}");
+        assert_eq!(usize::from(bth.pad), decimal(captured, "pad"), "{fields}");
         assert_eq!((bth.pkey, bth.fecn, bth.becn), (0xffff, false, false));
         assert_eq!((bth.reserved_6, bth.reserved_7), (0, 0));
     }
@@ -89,7 +89,7 @@ fn extension_headers() {
                 "{}",
                 captured.fields
             );
-            assert_eq!(reth.len as usize, decimal(&captured, "len"), "{}", captured.fields);
+            assert_eq!(reth.len as usize, decimal(captured, "len"), "{}", captured.fields);
         };
         let check_aeth = |aeth: Aeth| {
             let syndrome = captured.field("syn").unwrap().split_once('(').unwrap().0;
@@ -100,7 +100,7 @@ fn extension_headers() {
         let check_deth = |deth: Deth| {
             assert_eq!((u64::from(deth.qkey), u64::from(deth.source_qp)), (number("qkey"), number("srcqp")));
         };
-        match parse(&captured).extension {
+        match parse(captured).extension {
             Extension::None => assert_eq!(captured.field("va"), None),
             Extension::Reth(reth) => check_reth(reth),
             Extension::RethImm(reth, imm) => {
@@ -191,7 +191,7 @@ fn a_read() {
 fn truncated_captured_packets() {
     for captured in capture() {
         let packet = captured.packet();
-        let headers = packet.len() - decimal(&captured, "data") - decimal(&captured, "pad");
+        let headers = packet.len() - decimal(captured, "data") - decimal(captured, "pad");
         for len in 0..headers {
             assert_eq!(Packet::parse(&packet[..len]), Err(Malformed::Short(len)));
         }

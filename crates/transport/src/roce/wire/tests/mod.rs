@@ -9,6 +9,8 @@ mod icrc;
 pub(in crate::roce) mod random;
 mod rules;
 
+use std::sync::LazyLock;
+
 use super::{Addresses, Flow, Packet};
 
 const CAPTURE: &str = include_str!("../../../../tests/data/rxe.hex");
@@ -83,19 +85,22 @@ impl Captured {
     }
 }
 
-/// All packets of the capture.
-fn capture() -> Vec<Captured> {
-    let mut packets = Vec::new();
-    let mut fields = "";
-    for line in CAPTURE.lines() {
-        if let Some(comment) = line.strip_prefix("# ") {
-            fields = comment;
-        } else if let Some(bytes) = line.strip_prefix("C ").or(line.strip_prefix("S ")) {
-            packets.push(Captured::new(fields, &hex(bytes)));
+/// All packets of the capture, parsed once: that takes Miri a minute.
+fn capture() -> &'static [Captured] {
+    static PACKETS: LazyLock<Vec<Captured>> = LazyLock::new(|| {
+        let mut packets = Vec::new();
+        let mut fields = "";
+        for line in CAPTURE.lines() {
+            if let Some(comment) = line.strip_prefix("# ") {
+                fields = comment;
+            } else if let Some(bytes) = line.strip_prefix("C ").or(line.strip_prefix("S ")) {
+                packets.push(Captured::new(fields, &hex(bytes)));
+            }
         }
-    }
-    assert_eq!(packets.len(), 166);
-    packets
+        assert_eq!(packets.len(), 166);
+        packets
+    });
+    &PACKETS
 }
 
 /// Encodes a packet, with zeros as pad.
