@@ -73,14 +73,16 @@ pub(crate) fn take<T, K: 'static>(
             cancel::waiting((asleep, keep), || signals.wait_readable(&mut fds[..used]));
         keep = kept;
         if waited.is_ok() {
-            let _taker = queue.will_take();
-            for (watch, _) in asleep.0.iter().zip(&fds[1..]).filter(|(_, fd)| fd.revents != 0) {
-                watch.look(By::Sleeper);
+            {
+                let _taker = queue.will_take();
+                for (watch, _) in asleep.0.iter().zip(&fds[1..]).filter(|(_, fd)| fd.revents != 0) {
+                    watch.look(By::Sleeper);
+                }
+                if let Some(event) = queue.try_take() {
+                    return Ok(event);
+                }
             }
-            if let Some(event) = queue.try_take() {
-                return Ok(event);
-            }
-            // The next wait returns at once if there is something to read again, without a look at signals.
+            // The next ppoll(2) runs no handlers if a descriptor is readable again.
             waited = signals.run_handlers();
         }
         watches = asleep.wake();

@@ -79,8 +79,8 @@ pub(crate) fn ask_for_short_slices() {
 const NOW: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// While this exists, handlers of the program run in this thread only in [`Self::wait_readable`] and in
-/// [`Self::run_handlers`], which return EINTR then: a signal that arrives before a wait ends it. A thread
-/// that is cancelled in a wait ends with its signals blocked.
+/// [`Self::run_handlers`], which then return EINTR, also for a signal that arrived before the call. Except
+/// those of faults ([`OWN_FAULTS`]). A thread that is cancelled in a wait ends with its signals blocked.
 pub(crate) struct BlockedSignals {
     /// The mask of the program.
     before: libc::sigset_t,
