@@ -10,9 +10,9 @@
 //! other time the last packet that the old window permitted would not be the last one of the new window, so
 //! it would request no acknowledgement, and the sender would wait for its timer.
 //!
-//! Before the local ACK timeout a loss is predicted only ([`probe`](super::probe)). If what follows shows
-//! that the peer was late, the window gets back its size: a peer whose thread waits for a processor would
-//! otherwise be sent two packets at a time.
+//! Before the local ACK timeout a loss is only predicted ([`probe`](super::probe)). If an acknowledgement
+//! shows that the peer was late, the window is restored: otherwise a peer whose thread waits for a processor
+//! would be sent two packets at a time.
 //!
 //! Worst cost of a wrong prediction: a window that is too small is sent in a round trip, [`MIN`] packets at
 //! least. Of a window that is too large, the packets that find no room are sent again, [`MAX_PACKETS`] at
@@ -39,8 +39,8 @@ pub(crate) struct Window {
     threshold: u32,
     /// Packets acknowledged since it last grew above the threshold.
     acknowledged: u32,
-    /// `packets`, `threshold` and the next packet before a loss was predicted, until it is known whether it
-    /// was one.
+    /// `packets`, `threshold` and the next packet at the first probe, until it is known whether packets were
+    /// lost.
     before: Option<(u32, u32, u64)>,
     decisions: Decisions<Self>,
 }
@@ -110,7 +110,7 @@ impl Window {
         Some(next)
     }
 
-    /// From now on an acknowledgement does not show whether the loss that was predicted was one.
+    /// An acknowledgement no longer shows whether the predicted loss was real.
     pub(crate) fn settled(&mut self) {
         self.before = None;
     }

@@ -73,8 +73,8 @@ pub(super) struct Requester {
     acked: u64,
     cursor: u64,
     sent: u64,
-    /// Below this, a gap uses no retry: it was sent before the link changed, and packets of the new link
-    /// overtake those of the last one.
+    /// PSNs below this were sent before the link changed. Packets over the new link overtake theirs, so a gap
+    /// among them uses no retry.
     overtaken: u64,
     /// The PSN of the next message.
     end: u64,
@@ -144,6 +144,7 @@ impl Requester {
     /// What was sent is lost, or late.
     pub(super) fn change_link(&mut self) {
         self.overtaken = self.sent;
+        self.window.settled();
         if self.cursor > self.acked {
             self.go_back();
         }

@@ -141,19 +141,16 @@ impl Requester {
         }
     }
 
-    /// A packet is acknowledged that was not sent again since a loss was predicted, although one before it
-    /// was: the peer takes none behind a gap, so it was late. What had been sent by then is not sent again,
-    /// except reads, whose peer may have sent the responses.
+    /// A packet is acknowledged that was not sent again since a loss was predicted: the peer takes none
+    /// behind a gap, so it was late. What had been sent by then is not sent again, unless a response is
+    /// awaited: those that may still arrive are not known.
     #[cold]
     fn was_late(&mut self) {
+        let Some(next) = self.window.was_late() else { return };
         let sent = self.sent;
-        let is_read = self
-            .messages
-            .iter()
-            .take_while(|message| message.first < sent)
-            .any(|message| message.is_answered);
-        if !is_read {
-            self.cursor = self.window.was_late().map_or(self.cursor, |next| self.cursor.max(next));
+        let mut outstanding = self.messages.iter().take_while(|message| message.first < sent);
+        if !outstanding.any(|message| message.is_answered) {
+            self.cursor = self.cursor.max(next);
         }
     }
 

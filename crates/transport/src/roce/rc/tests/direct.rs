@@ -129,6 +129,32 @@ fn a_link_that_changes_loses_nothing() {
     }
 }
 
+/// A late acknowledgement over the old link tells nothing about the packets behind it.
+#[test]
+fn what_a_link_loses_is_sent_again_although_its_peer_is_late() {
+    let mut pair = Pair::new();
+    let post = |pair: &mut Pair, ids: std::ops::RangeInclusive<u64>| {
+        ids.for_each(|id| pair.post(0, wr(id, Op::Write, 0, MTU as u32, 0x8000)));
+    };
+    post(&mut pair, 1..=1);
+    pair.settle();
+    post(&mut pair, 2..=3);
+    pair.step(0, reason::POSTED);
+    let mut is_first = true;
+    pair.carry(0, &mut |_, _| if std::mem::take(&mut is_first) { Fate::Arrives } else { Fate::Lost });
+    pair.step(1, reason::READABLE);
+    // The link takes nothing of the probe.
+    pair.hosts[0].link.room = Some(0);
+    (0..3).for_each(|_| assert!(pair.expire(0)));
+    pair.hosts[0].link.room = None;
+    pair.change_link();
+    pair.carry(1, &mut |_, _| Fate::Arrives);
+    let now = pair.hosts[0].now;
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, OK), (2, OK), (3, OK)]);
+    assert_eq!(pair.hosts[0].now, now, "before a timer expires");
+}
+
 /// The first responses over the new link overtake the last ones over the old link.
 #[test]
 fn what_is_overtaken_at_a_change_of_the_link_uses_no_retry() {

@@ -109,6 +109,29 @@ fn a_pause_of_the_peer_is_no_loss() {
     }
 }
 
+/// A late peer has the same window again if it has answered writes while a read behind them is outstanding.
+#[test]
+fn a_pause_of_the_peer_with_a_read_keeps_the_window() {
+    let mut pair = Pair::new();
+    (0..8).for_each(|id| pair.post(0, wr(id, Op::Write, 0, MESSAGE_LEN, 0x8000)));
+    pair.settle();
+    let window = burst(&mut pair);
+    pair.settle();
+    pair.fill(1, 0x8000, MTU, 1);
+    (0..7).for_each(|id| pair.post(0, wr(id, Op::Write, 0, MESSAGE_LEN, 0x9000)));
+    pair.post(0, wr(7, Op::Read, 0x8000, MTU as u32, 0x8000));
+    pair.step(0, reason::POSTED);
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    while pair.hosts[0].link.sent.is_empty() {
+        assert!(pair.expire(0));
+    }
+    assert_eq!(pair.hosts[0].link.sent.len(), 2, "the smallest window");
+    pair.settle();
+    assert_eq!(pair.bytes(0, 0x8000, MTU), pair.bytes(1, 0x8000, MTU));
+    let next = burst(&mut pair);
+    assert!(next >= window, "{next} of {window}");
+}
+
 /// One packet in 85 is lost, in each direction: 150 losses of requests alone.
 #[test]
 fn a_loss_costs_round_trips() {
