@@ -9,7 +9,7 @@ use rdma_sys::{rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, r
 use std::ptr::{addr_of, null, null_mut};
 
 use super::finish;
-use super::handle::new_requested_id;
+use super::handle::{IdObject, new_requested_id};
 use crate::cancel::Whole;
 use crate::cm::event::Event;
 use crate::cm::id::{Channel, is_connect_request};
@@ -100,8 +100,9 @@ unsafe fn present(channel: *mut rdma_event_channel, queue: &Channel, mut taken: 
         Some(request) => unsafe {
             let context = addr_of!((*id).context).read();
             let on = (!is_hidden(channel)).then(|| (channel, queue.clone()));
-            let (ps, qp_type) = (addr_of!((*id).ps).read(), addr_of!((*id).qp_type).read());
-            event_to_c(taken, new_requested_id(on, context, ps, qp_type, request.fetch()), id)
+            // The program may have written to `qp_type` of the C structure.
+            let (ps, kind) = (addr_of!((*id).ps).read(), IdObject::own(id).cm.kind());
+            event_to_c(taken, new_requested_id(on, context, ps, kind, request.fetch()), id)
         },
         None => event_to_c(taken, id, null_mut()),
     }

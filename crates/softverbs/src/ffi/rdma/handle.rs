@@ -76,12 +76,21 @@ pub(super) fn qp_type(ps: rdma_port_space::Type) -> ibv_qp_type::Type {
     if port_space(ps).is_for_datagrams() { ibv_qp_type::IBV_QPT_UD } else { ibv_qp_type::IBV_QPT_RC }
 }
 
-/// The type of queue pairs, of those that the device has.
+/// The kind of queue pairs of this type; the device has these three.
 pub(super) fn kind(qp_type: ibv_qp_type::Type) -> Kind {
     match qp_type {
         ibv_qp_type::IBV_QPT_UD => Kind::Ud,
         ibv_qp_type::IBV_QPT_UC => Kind::Uc,
         _ => Kind::Rc,
+    }
+}
+
+/// The type of queue pairs of this kind.
+fn type_of(kind: Kind) -> ibv_qp_type::Type {
+    match kind {
+        Kind::Rc => ibv_qp_type::IBV_QPT_RC,
+        Kind::Uc => ibv_qp_type::IBV_QPT_UC,
+        Kind::Ud => ibv_qp_type::IBV_QPT_UD,
     }
 }
 
@@ -91,11 +100,11 @@ pub(super) fn new_requested_id(
     on: Option<(*mut rdma_event_channel, Channel)>,
     context: *mut c_void,
     ps: rdma_port_space::Type,
-    qp_type: ibv_qp_type::Type,
+    kind: Kind,
     request: Box<dyn Request>,
 ) -> *mut rdma_cm_id {
     let (channel, queue) = on.map_or((null_mut(), None), |(channel, queue)| (channel, Some(queue)));
-    let mut c = blank_id(channel, context, ps, qp_type);
+    let mut c = blank_id(channel, context, ps, type_of(kind));
     c.verbs = soft0::context();
     c.pd = default_pd();
     c.port_num = 1;
@@ -103,5 +112,5 @@ pub(super) fn new_requested_id(
         c.route.addr.__bindgen_anon_1.src_storage = addr::to_storage(local).0;
     }
     c.route.addr.__bindgen_anon_2.dst_storage = addr::to_storage(&request.peer()).0;
-    create_object(c, calls::create_requested(queue, port_space(ps), kind(qp_type), request))
+    create_object(c, calls::create_requested(queue, port_space(ps), kind, request))
 }
