@@ -191,7 +191,7 @@ ended_initiator(struct side *side)
 	hear(side, 'd');
 	OK(rpma_conn_disconnect(links.to_durable.conn));
 	next_wc(links.to_durable.cq, &wc);
-	/* the target has carried out the write, but over UDP its acknowledgement may still be under way */
+	/* over UDP, the acknowledgement of the write may not have arrived yet */
 	if (wc.wr_id == 0 && wc.status == IBV_WC_WR_FLUSH_ERR)
 		next_wc(links.to_durable.cq, &wc);
 	EXPECT(wc.wr_id == 2 && wc.status == IBV_WC_WR_FLUSH_ERR, "%u", wc.status);

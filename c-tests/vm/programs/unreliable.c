@@ -8,7 +8,7 @@
  *
  * In each round the client writes LENGTH bytes into the memory of the server, which the reply to its request
  * names, and sends the number of the round. The server verifies the memory and sends the number back. A lost
- * message is not repeated: the program then waits for ever.
+ * message is not repeated: the program then waits for ever, or fails if a write was lost.
  */
 
 #include <endian.h>
@@ -36,6 +36,15 @@ static void must(int holds, const char *what)
 {
 	if (!holds) {
 		perror(what);
+		exit(1);
+	}
+}
+
+/* A condition without an error number. */
+static void check(int holds, const char *what)
+{
+	if (!holds) {
+		fprintf(stderr, "%s\n", what);
 		exit(1);
 	}
 }
@@ -69,7 +78,8 @@ static struct ibv_mr *registered(struct rdma_cm_id *id, void *addr, size_t lengt
 
 static void complete(int count, struct ibv_wc *wc)
 {
-	must(count == 1 && wc->status == IBV_WC_SUCCESS, ibv_wc_status_str(wc->status));
+	must(count == 1, "a completion");
+	check(wc->status == IBV_WC_SUCCESS, ibv_wc_status_str(wc->status));
 }
 
 static void receive(struct rdma_cm_id *id, struct ibv_mr *mr)
@@ -91,7 +101,7 @@ static void expect_number(struct rdma_cm_id *id, uint64_t number)
 	struct ibv_wc wc;
 
 	complete(rdma_get_recv_comp(id, &wc), &wc);
-	must(wc.byte_len == sizeof(received) && be64toh(received) == number, "another message than expected");
+	check(wc.byte_len == sizeof(received) && be64toh(received) == number, "another message than expected");
 }
 
 static void serve(const char *addr, const char *port)
@@ -103,7 +113,7 @@ static void serve(const char *addr, const char *port)
 
 	must(rdma_listen(listener, 1) == 0, "rdma_listen");
 	must(rdma_get_request(listener, &id) == 0, "rdma_get_request");
-	must(id->qp->qp_type == IBV_QPT_UC, "the type of the queue pair");
+	check(id->qp->qp_type == IBV_QPT_UC, "the type of the queue pair");
 	mr = registered(id, memory, sizeof(memory), IBV_ACCESS_REMOTE_WRITE);
 	from = registered(id, &sent, sizeof(sent), 0);
 	to = registered(id, &received, sizeof(received), 0);
@@ -114,7 +124,7 @@ static void serve(const char *addr, const char *port)
 	for (uint64_t round = 0; round < ROUNDS; round++) {
 		expect_number(id, round);
 		for (int at = 0; at < LENGTH; at++)
-			must(((volatile uint8_t *)memory)[at] == pattern(round, at), "the data of a write");
+			check(((volatile uint8_t *)memory)[at] == pattern(round, at), "the data of a write");
 		if (round + 1 < ROUNDS)
 			receive(id, to);
 		send_number(id, from, round);
@@ -139,7 +149,7 @@ static void request(const char *addr, const char *port)
 
 	receive(id, to);
 	must(rdma_connect(id, &param) == 0, "rdma_connect");
-	must(id->event->param.conn.private_data_len >= sizeof(offer), "the private data of the reply");
+	check(id->event->param.conn.private_data_len >= sizeof(offer), "the private data of the reply");
 	memcpy(&offer, id->event->param.conn.private_data, sizeof(offer));
 	for (uint64_t round = 0; round < ROUNDS; round++) {
 		for (int at = 0; at < LENGTH; at++)

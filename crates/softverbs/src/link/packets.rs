@@ -136,7 +136,7 @@ impl Packets {
             .ok()?;
         log::debug!("queue pair {:#x} shares memory with its peer", self.num);
         self.port.set_shared(self.num, true);
-        self.has_changed = true;
+        (self.has_changed, self.has_peer_moved) = (true, false);
         Some(self.shared.insert(local).peer_notify())
     }
 
@@ -149,8 +149,8 @@ impl Packets {
         }
     }
 
-    /// Whether packets of this side have begun to go another way since the last call, or those of the peer
-    /// to come through the memory: they overtake those that it sent over UDP.
+    /// Whether the link has changed since the last call: this side sends over the other path, or the first
+    /// packets of the peer have arrived through the memory. These overtake packets that it sent over UDP.
     pub(crate) fn has_changed(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }

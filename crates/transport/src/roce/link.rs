@@ -119,11 +119,10 @@ pub trait PacketLink: Host {
     /// The next packets that arrived from the peer for this queue pair. If that has none, each packet is
     /// behind [`IP_HEADER_LEN`](crate::roce::wire::IP_HEADER_LEN) bytes with the IP header.
     fn receive_packets(&mut self) -> Option<Batch<Self::Buffer>>;
-    /// Whether the link has changed since the last call: at this side, or at the peer, as the last received
-    /// packets show. A step checks this first.
-    fn has_changed(&mut self) -> bool {
-        false
-    }
+    /// Whether the link has changed since the last call, at this side or, as the last received packets show,
+    /// at the peer. The connection calls it at the beginning and the end of a step, and after each received
+    /// batch.
+    fn has_changed(&mut self) -> bool;
     /// Whether the link has dropped packets since the last call because it had no room for them. They may be
     /// those of another queue pair.
     fn has_lost_packets(&mut self) -> bool;

@@ -31,7 +31,7 @@ pub trait PacketWorld: World {
         true
     }
     /// See [`PacketLink::has_changed`].
-    fn has_other_link(&mut self) -> bool {
+    fn link_has_changed(&mut self) -> bool {
         false
     }
     /// Whether the link had no room for packets.
@@ -99,7 +99,7 @@ impl<W: PacketWorld> PacketLink for W {
     }
 
     fn has_changed(&mut self) -> bool {
-        self.has_other_link()
+        self.link_has_changed()
     }
 
     fn has_lost_packets(&mut self) -> bool {
@@ -180,7 +180,7 @@ impl PacketWorld for Recorder<Packets> {
         self.link.arrived.front().map(Vec::len)
     }
 
-    fn has_other_link(&mut self) -> bool {
+    fn link_has_changed(&mut self) -> bool {
         std::mem::take(&mut self.link.has_changed)
     }
 

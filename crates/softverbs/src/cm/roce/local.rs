@@ -99,7 +99,7 @@ impl Local {
         }
     }
 
-    /// The service that connects the queue pairs.
+    /// The transport service of the queue pairs.
     fn transport(&self) -> Transport {
         if self.kind == Kind::Uc { Transport::Uc } else { Transport::Rc }
     }

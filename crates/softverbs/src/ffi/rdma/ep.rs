@@ -61,8 +61,8 @@ pub unsafe fn rdma_create_ep(
     // Another port space than RDMA_PS_UDP has a protocol that connects.
     if wanted != qp_type(ps) && (ps, wanted) != (RDMA_PS_IB, IBV_QPT_UC) {
         return finish(Err(unsupported(
-            "an endpoint whose queue pair type its port space does not have: RDMA_PS_UDP has IBV_QPT_UD, RDMA_PS_IB IBV_QPT_RC and \
-             IBV_QPT_UC, else IBV_QPT_RC",
+            "an endpoint with a queue pair type that its port space does not have: IBV_QPT_UD in RDMA_PS_UDP, \
+             IBV_QPT_RC or IBV_QPT_UC in RDMA_PS_IB, IBV_QPT_RC in others",
         )));
     }
     let mut new = null_mut();

@@ -48,7 +48,8 @@ pub unsafe fn rdma_create_id(
     unsafe { create_id_of(channel, id, context, ps, qp_type(ps)) }
 }
 
-/// As [`rdma_create_id`], with the type of the queue pairs, which the device has if it has the port space.
+/// As [`rdma_create_id`], with the type of the queue pairs. The caller has checked that the port space has
+/// it.
 ///
 /// # Safety
 ///

@@ -73,7 +73,7 @@ impl Listeners {
         included.max_by_key(|id| of(id).map(Bound::rank))
     }
 
-    /// That of the queue pairs which a listener accepts.
+    /// The transport service of the queue pairs that a listener accepts.
     pub(super) fn transport(&self, id: ListenerId) -> Option<Transport> {
         self.listeners.get(&id).map(|listener| listener.transport)
     }

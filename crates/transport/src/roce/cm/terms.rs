@@ -146,7 +146,7 @@ pub(super) fn request_interval_us(response_timeout: u8, packet_life: u8) -> Micr
 pub struct Connect<'a> {
     /// What the request is for.
     pub service: ServiceId,
-    /// That of the queue pairs: RC or UC.
+    /// The transport service of the queue pairs: RC or UC.
     pub transport: Transport,
     /// The port of this side, for the header of rdma_cm.
     pub source_port: u16,

@@ -529,7 +529,7 @@ impl PacketWorld for At<'_> {
         self.sim.plan.direct && self.sim.is_exported(1 - self.me, remote)
     }
 
-    fn has_other_link(&mut self) -> bool {
+    fn link_has_changed(&mut self) -> bool {
         let has_changed = self.sim.shared.has_changed(self.me);
         if has_changed {
             self.sim.sides[self.me].pace.changes_link();
