@@ -24,7 +24,7 @@ use transport::roce::wire::UDP_PORT;
 const TRUSTED_FOR: Duration = Duration::from_millis(200);
 /// How long a negative result is cached.
 const ABSENT_FOR: Duration = Duration::from_millis(20);
-/// How often the table is read at most for a slot that is claimed and not in it.
+/// The maximum number of reads of the table for a slot that is claimed but missing in it.
 const READS: usize = 4;
 /// The UDP sockets of this network namespace over IPv4, as the kernel lists them.
 const TABLE: &str = "/proc/thread-self/net/udp";
@@ -93,11 +93,9 @@ impl Owners {
         if is_within(known.looked_for[slot], ABSENT_FOR) {
             return false;
         }
-        if !known.reads.permits(1, now) {
-            return false;
-        }
+        let Some(text) = table_with(slot as u8, || known.reads.permits(1, now), table) else { return false };
         known.looked_for[slot] = Some(now);
-        known.is_ours = ours(&table_with(slot as u8), user);
+        known.is_ours = ours(&text, user);
         known.read = Some(now);
         if known.is_ours[slot] {
             known.looked_for[slot] = None;
@@ -151,20 +149,28 @@ impl Claims {
     }
 }
 
-/// The text of [`TABLE`]; empty if it cannot be read.
+/// The text of [`TABLE`]; empty if it cannot be read. The kernel lists the sockets in pieces, and skips some
+/// if others are closed in between.
 fn table() -> String {
     whole(|| std::fs::read_to_string(TABLE)).unwrap_or_default()
 }
 
-/// As [`table`], with the socket that claims this slot. The kernel lists the sockets piece by piece, and
-/// skips some if others are closed meanwhile: then it is read again.
-fn table_with(slot: u8) -> String {
-    let mut text = table();
-    for _ in 1..READS {
-        if Claims::of_text(&text).of(slot).is_some() || slot::is_unclaimed(slot) {
+/// As [`table`], but reads it again if the socket that claims this slot is missing. `None`: no read is
+/// permitted.
+fn table_with(
+    slot: u8,
+    mut permits: impl FnMut() -> bool,
+    mut read: impl FnMut() -> String,
+) -> Option<String> {
+    let mut text = None;
+    for _ in 0..READS {
+        if !permits() {
             break;
         }
-        text = table();
+        let new = text.insert(read());
+        if new.is_empty() || Claims::of_text(new).of(slot).is_some() || slot::is_unclaimed(slot) {
+            break;
+        }
     }
     text
 }
@@ -242,8 +248,6 @@ impl<'a> Line<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::UdpSocket;
-    use std::sync::atomic::{AtomicBool, Ordering};
 
     const TEXT: &str = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops            \n  \
         100: 0100007F:607D 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 5055 2 0000000000000000 0         \n  \
@@ -274,23 +278,33 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_ours_while_other_sockets_come_and_go() {
-        let slot = slot::Slot::claim().unwrap();
-        if slot.user() == NOBODY {
-            return;
-        }
-        let is_over = AtomicBool::new(false);
-        std::thread::scope(|threads| {
-            threads.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) {
-                    drop([(); 64].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))));
-                }
+    fn the_table_is_read_again_if_a_claim_is_missing() {
+        let claimed = slot::Slot::claim().unwrap();
+        // How often it is read for a slot, if so many reads miss its socket and so many are permitted.
+        let reads = |slot, missing, permitted, found: &str| {
+            let (mut permitted, mut reads) = (permitted, 0);
+            let permits = || {
+                permitted -= 1;
+                permitted >= 0
+            };
+            let text = table_with(slot, permits, || {
+                reads += 1;
+                if reads <= missing { TEXT.to_owned() } else { found.to_owned() }
             });
-            let is_ours = |_: &i32| Owners::new(slot.user()).is_ours(slot.number());
-            let missed = (0..1_000).filter(|round| !is_ours(round)).count();
-            is_over.store(true, Ordering::Relaxed);
-            assert_eq!(missed, 0);
-        });
+            (reads, text.as_deref() == Some(found))
+        };
+        let (slot, [a, b, c, d]) = (claimed.number(), Ipv4Addr::LOCALHOST.octets());
+        let address = u32::from_ne_bytes([a, b, c, d]);
+        let port = slot::address(slot).port();
+        let line = format!("0: {address:08X}:{port:04X} 0:0 07 0:0 00:0 0 1000 0 5060 2 0 0");
+        assert_eq!(reads(slot, 0, 9, &line), (1, true));
+        assert_eq!(reads(slot, 2, 9, &line), (3, true));
+        assert_eq!(reads(slot, 9, 9, &line), (READS, false));
+        assert_eq!(reads(slot, 9, 2, &line), (2, false));
+        assert_eq!(reads(slot, 0, 0, &line), (0, false));
+        assert_eq!(reads(slot, 0, 9, ""), (1, true), "there is no such file");
+        drop(claimed);
+        assert_eq!(reads(slot, 9, 9, &line), (1, false), "the slot is free");
     }
 
     #[test]
