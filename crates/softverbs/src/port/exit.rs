@@ -3,121 +3,132 @@
 //! with the sockets. Some may be the last messages of the process itself, which nothing repeats: a REJ, or
 //! those of an unreliable queue pair.
 //!
-//! The engine forwards them, since the thread that exits must not wait for the locks of the port, which a
-//! thread that it has interrupted may hold. The process then stays until the others have received what it has
-//! forwarded: afterwards its slot belongs to nobody, and they drop what it has sent ([`super::owners`]).
+//! The engine forwards them, since the thread that exits must not wait without a limit for the locks of the
+//! port, which it may hold itself: a signal handler may call exit(3). The process then waits until the others
+//! have received what it has forwarded: afterwards its slot belongs to nobody, and they drop what it has sent
+//! ([`super::owners`]).
 #![forbid(unsafe_code)]
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::forward::Message;
 use super::slot::{self, MAX_SLOT};
 use super::{PORT, Port};
 use crate::cancel::whole;
+use crate::clock;
 use crate::lock::{lock, lock_until};
 use crate::progress::By;
 use crate::progress::source::Source;
+use transport::units::Micros;
 
-/// How long the end of the process may be delayed after [`drain`] has been called, by processes that are slow
-/// on a busy host, or stopped.
+/// The maximum delay of exit(3) by [`drain`]: other processes may be slow on a busy host, or stopped. Packets
+/// that were forwarded before this time are not waited for either.
 const MAX_DELAY: Duration = Duration::from_secs(1);
-/// After which time the process repeats its question, and looks which of the others have ended.
+/// How long the engine receives at most: other hosts may send without end.
+const RECEIVE_FOR: Duration = Duration::from_millis(100);
+/// The interval at which the process repeats [`Message::Confirm`] and checks which receivers have ended.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-#[derive(Default)]
 pub(super) struct Exit {
-    /// The slots to which packets were forwarded, a bit each, until they confirm that they have got them.
-    forwarded: [AtomicU64; 4],
-    is_over: Mutex<bool>,
-    over: Condvar,
+    /// When a packet was last forwarded to each slot, in time of [`clock`]; 0: all packets are confirmed.
+    forwarded: [AtomicU64; 256],
+}
+
+impl Default for Exit {
+    fn default() -> Self {
+        Self { forwarded: [const { AtomicU64::new(0) }; 256] }
+    }
 }
 
 impl Exit {
     /// A packet was forwarded to a slot.
     pub(super) fn forwarded(&self, slot: u8) {
-        let (word, bit) = self.bit(slot);
-        if word.load(Ordering::Relaxed) & bit == 0 {
-            word.fetch_or(bit, Ordering::Relaxed);
-        }
+        self.forwarded[usize::from(slot)].store(clock::now().max(1), Ordering::Relaxed);
     }
 
     /// The process of a slot has received all packets that were forwarded to it, or has ended.
     pub(super) fn confirmed(&self, slot: u8) {
-        let (word, bit) = self.bit(slot);
-        word.fetch_and(!bit, Ordering::Relaxed);
+        self.forwarded[usize::from(slot)].store(0, Ordering::Relaxed);
     }
 
-    fn bit(&self, slot: u8) -> (&AtomicU64, u64) {
-        (&self.forwarded[usize::from(slot / 64)], 1 << (slot % 64))
-    }
-
-    fn unconfirmed(&self) -> impl Iterator<Item = u8> {
-        (1..=MAX_SLOT).filter(|slot| {
-            let (word, bit) = self.bit(*slot);
-            word.load(Ordering::Relaxed) & bit != 0
-        })
-    }
-
-    /// Ends the wait if all have confirmed.
-    pub(super) fn check(&self) {
-        if self.unconfirmed().next().is_none() {
-            *lock(&self.is_over) = true;
-            self.over.notify_all();
-        }
+    /// The slots to which packets were forwarded since a time and that have not confirmed them.
+    fn unconfirmed(&self, since: Micros) -> impl Iterator<Item = u8> {
+        (1..=MAX_SLOT)
+            .filter(move |slot| self.forwarded[usize::from(*slot)].load(Ordering::Relaxed) >= since.max(1))
     }
 }
 
-/// Forwards what the sockets of this process hold for other processes; locks are awaited, and packets are
-/// received, until `until`. Without effect in a child after fork(2) that does not use the port.
+/// Forwards the packets for other processes that are in the sockets of this process. Locks are awaited until
+/// `until`. No effect in a child after fork(2) that does not use the port.
 pub(crate) fn drain(until: Instant) {
     let bound = PORT.existing().and_then(|bound| lock_until(bound, until)?.clone());
     let Some(port) = bound else { return };
     let deadline = Instant::now() + MAX_DELAY;
-    // If it fails, what has arrived already is forwarded.
-    let _ = whole(|| pass_loopback(deadline));
-    let drain = Arc::new(Drain { port: port.clone(), until });
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || !port.engine.kick_until(drain.clone(), until) {
-            return;
+    // If it fails, what has arrived already is forwarded. The engine needs the rest of the time.
+    let _ = whole(|| pass_loopback(until.saturating_duration_since(Instant::now()) / 2));
+    let since = clock::now().saturating_sub(MAX_DELAY.as_micros() as Micros);
+    let drain = Arc::new(Drain { port: port.clone(), since, has_received: AtomicBool::new(false) });
+    // The engine waits for `receiver`, in vain if this thread holds it; else it may only be late.
+    if !port.engine.kick_until(drain.clone(), until) || lock_until(&port.receiver, until).is_none() {
+        return;
+    }
+    let mut kicked = Instant::now();
+    while !drain.is_over() && Instant::now() < deadline {
+        if kicked.elapsed() >= INTERVAL {
+            port.engine.kick_until(drain.clone(), until);
+            kicked = Instant::now();
         }
-        let is_over = lock(&port.exit.is_over);
-        let waited = port.exit.over.wait_timeout_while(is_over, left.min(INTERVAL), |is_over| !*is_over);
-        if *waited.unwrap_or_else(PoisonError::into_inner).0 {
-            return;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until the loopback interface has delivered what this thread has sent, unless the thread has moved to
+/// another processor since: the kernel may defer that to a thread of its own, and delivers the datagrams of a
+/// processor in order.
+fn pass_loopback(timeout: Duration) -> io::Result<()> {
+    let end = Instant::now() + timeout;
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    socket.send_to(&[0], socket.local_addr()?)?;
+    loop {
+        // It fails if no time is left.
+        socket.set_read_timeout(Some(end.saturating_duration_since(Instant::now())))?;
+        match socket.recv(&mut [0]) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            received => return received.map(drop),
         }
     }
 }
 
-/// Waits until the loopback interface has delivered what this thread has sent: the kernel may defer that to
-/// a thread of its own, and delivers a datagram of this processor after those before it.
-fn pass_loopback(deadline: Instant) -> io::Result<()> {
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-    socket.set_read_timeout(Some(deadline.saturating_duration_since(Instant::now())))?;
-    socket.send_to(&[0], socket.local_addr()?)?;
-    socket.recv(&mut [0]).map(drop)
-}
-
 struct Drain {
     port: Arc<Port>,
-    until: Instant,
+    /// Earlier packets are not waited for.
+    since: Micros,
+    /// The engine has received what the sockets held when the process began to exit.
+    has_received: AtomicBool,
+}
+
+impl Drain {
+    fn is_over(&self) -> bool {
+        self.has_received.load(Ordering::Acquire) && self.port.exit.unconfirmed(self.since).next().is_none()
+    }
 }
 
 impl Source for Drain {
     fn ready(self: Arc<Self>, _events: u32) {
-        let Self { port, until } = &*self;
-        while port.receive(lock(&port.receiver), By::Engine) && Instant::now() < *until {}
-        for slot in port.exit.unconfirmed() {
-            if slot::is_unclaimed(slot) {
+        let (port, begin) = (&self.port, Instant::now());
+        while port.receive(lock(&port.receiver), By::Engine) && begin.elapsed() < RECEIVE_FOR {}
+        self.has_received.store(true, Ordering::Release);
+        for slot in port.exit.unconfirmed(self.since) {
+            // Another user, who may have claimed it since, does not answer.
+            if slot::is_unclaimed(slot) || !port.owners.is_ours(slot) {
                 port.exit.confirmed(slot);
             } else {
                 port.send_to_slot(slot, &Message::Confirm);
             }
         }
-        port.exit.check();
     }
 }

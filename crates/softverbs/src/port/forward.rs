@@ -34,7 +34,7 @@ pub(super) enum Message<'a> {
     Answer { family: Family, position: u8, nonce: u32 },
     /// The sender has the exchange of a REQ or SIDR_REQ of connection management.
     Held(Requester),
-    /// The sender ends, and stays until the receiver has got all that was forwarded before.
+    /// The sender exits when the receiver has confirmed all packets that were forwarded before.
     Confirm,
     /// The answer to [`Message::Confirm`].
     Confirmed,

@@ -26,7 +26,7 @@
 //!
 //! Locks, outermost first: `receiver`, held while a thread reads datagrams from the sockets; then the leaf
 //! locks: the table of endpoints, the order, the owners, the deferred requests, the waiting senders, the
-//! buffers, the numbers, the end of the exit. [`Endpoint::arrived`] is called with only `receiver` held, the
+//! buffers, the numbers. [`Endpoint::arrived`] is called with only `receiver` held, the
 //! other methods of an endpoint with no lock of the port. `receiver` is held for a bounded time
 //! ([`receive`]): the engine blocks on it, threads of the program only try. The lock of [`Attention`] is
 //! never held together with any of them.

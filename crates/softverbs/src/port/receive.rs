@@ -261,7 +261,6 @@ impl Port {
             }
             forward::Message::Confirmed => {
                 self.exit.confirmed(sender);
-                self.exit.check();
                 Ok(())
             }
         }

@@ -158,8 +158,13 @@ impl Member {
     }
 
     /// Has it send so many packets to `num` and exit at once. Returns when it has.
-    pub(super) fn leave(mut self, count: u32, num: u32) {
-        writeln!(self.commands, "leave {count} {num}").unwrap();
+    pub(super) fn leave(self, count: u32, num: u32) {
+        self.exit(&format!("leave {count} {num}"));
+    }
+
+    /// Has it execute a command that exits. Returns when it has.
+    pub(super) fn exit(mut self, command: &str) {
+        writeln!(self.commands, "{command}").unwrap();
         assert!(self.process.wait().unwrap().success());
     }
 

@@ -70,6 +70,7 @@ fn world() {
         "forked" => group::forked(),
         "exhausted" => group::exhausted(),
         "exits" => group::exits(),
+        "interrupted" => group::interrupted(),
         "writable" => endpoint::writable(),
         "buffer" => endpoint::buffer(),
         "icmp" => icmp::icmp(),

@@ -161,6 +161,16 @@ fn member() {
                 sender.flush();
                 println!("@");
             }
+            // Confirms packets to the process of a queue pair, which has not asked for it.
+            "confirm" => {
+                port.send_to_slot((numbers[0] >> 16) as u8, &forward::Message::Confirmed);
+                println!("@");
+            }
+            // Calls exit(3) as a signal handler would that has interrupted a poll.
+            "interrupt" => {
+                let _receiver = lock(&port.receiver);
+                std::process::exit(0);
+            }
             // Sends packets and exits at once.
             "leave" => {
                 let mut sender = sender_to(&port, num, address, address, 0);

@@ -16,7 +16,7 @@ use crate::lock::lock_until;
 use crate::{clock, port};
 use transport::roce::cm::Output;
 
-/// How long the end of the process may be delayed. Other threads hold the locks for microseconds.
+/// How long the locks are awaited at the end of the process. Other threads hold them for microseconds.
 pub(super) const MAX_DELAY: Duration = Duration::from_millis(100);
 
 /// Ends the connections and attempts of this process, and forwards the packets for other processes that have
