@@ -4,8 +4,8 @@
 //! those of an unreliable queue pair.
 //!
 //! The engine forwards them, since the thread that exits must not wait without a limit for the locks of the
-//! port, which it may hold itself: a signal handler may call exit(3). The process then waits until the others
-//! have received what it has forwarded: afterwards its slot belongs to nobody, and they drop what it has sent
+//! port, which it may hold itself: a signal handler may call exit(3). The process then waits until the
+//! receivers have confirmed the packets: once its slot is unclaimed, they drop what it has forwarded
 //! ([`super::owners`]).
 #![forbid(unsafe_code)]
 

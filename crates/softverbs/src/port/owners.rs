@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn the_table_is_read_again_if_a_claim_is_missing() {
         let claimed = slot::Slot::claim().unwrap();
-        // How often it is read for a slot, if so many reads miss its socket and so many are permitted.
+        // Number of reads for a slot whose socket is missing in the first `missing` of them.
         let reads = |slot, missing, permitted, found: &str| {
             let (mut permitted, mut reads) = (permitted, 0);
             let permits = || {

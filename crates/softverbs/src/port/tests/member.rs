@@ -157,7 +157,7 @@ impl Member {
         Report { got, forwarded, distrusted }
     }
 
-    /// Has it send so many packets to `num` and exit at once. Returns when it has.
+    /// Makes it send `count` packets to `num` and exit at once. Returns when it has exited.
     pub(super) fn leave(self, count: u32, num: u32) {
         self.exit(&format!("leave {count} {num}"));
     }

@@ -161,7 +161,7 @@ fn member() {
                 sender.flush();
                 println!("@");
             }
-            // Confirms packets to the process of a queue pair, which has not asked for it.
+            // Sends an unsolicited confirmation to the process of a queue pair.
             "confirm" => {
                 port.send_to_slot((numbers[0] >> 16) as u8, &forward::Message::Confirmed);
                 println!("@");

@@ -110,8 +110,9 @@ impl Rc {
         self.responder.change(access, rnr_timer)
     }
 
-    /// If the link has changed, what the last one has not delivered is lost, or will be overtaken: sends it
-    /// again. This uses no retry, nor do gaps before it is acknowledged. Returns whether it has changed.
+    /// If the link has changed, sends again what is not acknowledged: it is lost, or packets over the new
+    /// link overtake it. Neither this nor a gap among these packets uses a retry. Returns whether it has
+    /// changed.
     fn change_link(&mut self, host: &mut impl PacketLink) -> bool {
         let has_changed = host.has_changed();
         if has_changed {

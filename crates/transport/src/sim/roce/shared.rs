@@ -88,7 +88,7 @@ impl Shared {
         self.rings[from].len()
     }
 
-    /// Puts a packet into the ring of a side. False: the other side has left, and nobody will take it.
+    /// Puts a packet into the ring of a side. Returns false if the other side has left, and reads nothing.
     pub(super) fn put(&mut self, me: usize, packet: &[u8]) -> bool {
         let arrives = self.stages[1 - me] != Stage::Left;
         if arrives {
