@@ -68,7 +68,8 @@ pub(super) struct Pace {
     /// The end of the wait after an RNR NAK; it is over when a request is sent.
     rnr_until: Micros,
     is_waiting: bool,
-    /// The end of the longest wait: a NAK begins another one if the previous wait has expired unseen.
+    /// The longest wait, and its end: a NAK begins another one if the previous wait has expired unseen.
+    rnr_wait: Micros,
     rnr_latest: Micros,
 }
 
@@ -182,7 +183,8 @@ impl Pace {
         match syndrome {
             Some(Syndrome::Ack { .. }) if is_complete => {}
             Some(Syndrome::Rnr { timer }) if is_complete => {
-                self.rnr_latest = now + rnr_delay_us(timer);
+                self.rnr_wait = rnr_delay_us(timer);
+                self.rnr_latest = now + self.rnr_wait;
                 if !std::mem::replace(&mut self.is_waiting, true) {
                     self.rnr += 1;
                     self.rnr_row += 1;
@@ -238,9 +240,13 @@ impl Pace {
         }
     }
 
-    /// The driver was late, or the network slow: timers are measured from now on.
+    /// The driver was late, or the network slow: timers are measured from now on. So is the wait after an RNR
+    /// NAK, which begins when the driver has carried out what arrived before it.
     pub(super) fn was_late(&mut self, now: Micros) {
         self.active_at = now;
+        if self.is_waiting {
+            self.rnr_latest = now + self.rnr_wait;
+        }
     }
 
     /// No timer that has expired is overdue.
