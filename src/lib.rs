@@ -2,9 +2,9 @@
 //! librpma in Rust: remote persistent memory access with the C interface of every librpma release.
 //!
 //! This package is the C surface only. [`capi`] holds the exported functions: each checks its pointers in the
-//! header's order, calls one function of the [`rpma`] crate and turns the `Result` into a C int once. It
-//! decides nothing. The numbers and layouts that a caller sees are in [`rpma::abi`]; `include/librpma.h` is
-//! generated from both.
+//! header's order, calls one function of the [`rpma_core`] crate and turns the `Result` into a C int once. It
+//! decides nothing. The numbers and layouts that a caller sees are in [`rpma_core::abi`]; `include/librpma.h`
+//! is generated from both.
 
 pub mod capi;
 

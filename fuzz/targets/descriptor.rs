@@ -9,15 +9,15 @@ use libfuzzer_sys::fuzz_target;
 use std::sync::Once;
 
 use transport::iwarp::wire::mpa::{self, Decoded, Enhanced, Frame, Kind};
-use rpma::descriptor::{self, Descriptor};
-use rpma::error::Error;
-use rpma::mr::MrRemote;
-use rpma::peer_cfg::PeerCfg;
-use rpma::private_data::PrivateData;
+use rpma_core::descriptor::{self, Descriptor};
+use rpma_core::error::Error;
+use rpma_core::mr::MrRemote;
+use rpma_core::peer_cfg::PeerCfg;
+use rpma_core::private_data::PrivateData;
 
 fuzz_target!(|bytes: &[u8]| {
     static QUIET: Once = Once::new();
-    QUIET.call_once(rpma::log::switch_off);
+    QUIET.call_once(rpma_core::log::switch_off);
     region(bytes);
     // At any alignment.
     if let Some((_, rest)) = bytes.split_first() {

@@ -5,10 +5,10 @@ use std::ffi::c_int;
 use std::ptr;
 
 use super::convert::{delete, given, out, status, whole_status};
-use rpma::abi::{rpma_conn_event, rpma_conn_private_data};
-use rpma::conn::Conn;
-use rpma::cq::Cq;
-use rpma::peer_cfg::PeerCfg;
+use rpma_core::abi::{rpma_conn_event, rpma_conn_private_data};
+use rpma_core::conn::Conn;
+use rpma_core::cq::Cq;
+use rpma_core::peer_cfg::PeerCfg;
 
 /// Deletes a connection, whether or not it has been disconnected.
 ///

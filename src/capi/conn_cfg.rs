@@ -4,8 +4,8 @@
 use std::ffi::c_int;
 
 use super::convert::{delete, given, not_null, out, plain, status};
-use rpma::conn_cfg::ConnCfg;
-use rpma::srq::Srq;
+use rpma_core::conn_cfg::ConnCfg;
+use rpma_core::srq::Srq;
 
 /// Creates a connection configuration.
 ///

@@ -4,14 +4,14 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use super::convert::{delete, given, out, status, string, take, whole_status};
-use rpma::abi::rpma_conn_private_data;
-use rpma::conn::Conn;
-use rpma::conn_cfg::{self, ConnCfg};
-use rpma::conn_req::ConnReq;
-use rpma::failure::Fail;
-use rpma::mr::MrLocal;
-use rpma::peer::Peer;
-use rpma::post;
+use rpma_core::abi::rpma_conn_private_data;
+use rpma_core::conn::Conn;
+use rpma_core::conn_cfg::{self, ConnCfg};
+use rpma_core::conn_req::ConnReq;
+use rpma_core::failure::Fail;
+use rpma_core::mr::MrLocal;
+use rpma_core::peer::Peer;
+use rpma_core::post;
 
 /// Creates a connection request to a remote peer.
 ///

@@ -4,16 +4,16 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::NonNull;
 
-use rpma::alloc;
-use rpma::cancel;
-use rpma::error::{self, Error};
-use rpma::failure::{self, Fail};
+use rpma_core::alloc;
+use rpma_core::cancel;
+use rpma_core::error::{self, Error};
+use rpma_core::failure::{self, Fail};
 
 /// The result of the body of a function.
 pub(super) type Result<T> = std::result::Result<T, Fail>;
 
 /// Runs the body of an exported function that calls a provider's control path, with thread cancellation
-/// disabled ([`rpma::cancel`]), and converts its result to the C return value.
+/// disabled ([`rpma_core::cancel`]), and converts its result to the C return value.
 #[inline(always)]
 pub(super) fn whole_status<F: FnOnce() -> Result<()>>(body: F) -> c_int {
     cancel::whole(|| status(body))

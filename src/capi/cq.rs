@@ -7,8 +7,8 @@ use std::mem::MaybeUninit;
 use rdma_sys::ibv_wc;
 
 use super::convert::{given, not_null, out, status};
-use rpma::cq::Cq;
-use rpma::failure::Fail;
+use rpma_core::cq::Cq;
+use rpma_core::failure::Fail;
 
 /// Gets the file descriptor of a completion queue's completion channel, which becomes readable when a
 /// completion event is pending.

@@ -4,11 +4,11 @@
 use std::ffi::{c_char, c_int};
 
 use super::convert::{delete, given, out, status, string, whole_status};
-use rpma::conn_cfg::{self, ConnCfg};
-use rpma::conn_req::ConnReq;
-use rpma::ep::{Ep, Unacknowledged};
-use rpma::error::Error;
-use rpma::peer::Peer;
+use rpma_core::conn_cfg::{self, ConnCfg};
+use rpma_core::conn_req::ConnReq;
+use rpma_core::ep::{Ep, Unacknowledged};
+use rpma_core::error::Error;
+use rpma_core::peer::Peer;
 
 /// Creates an endpoint that listens for incoming connection requests.
 ///

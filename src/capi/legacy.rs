@@ -4,12 +4,12 @@
 use std::ffi::{c_int, c_void};
 
 use super::convert::{given, not_null, out, status};
-use rpma::abi::{rpma_completion, rpma_completion_0_9};
-use rpma::completion;
-use rpma::conn::Conn;
-use rpma::cq::Cq;
-use rpma::mr::{MrLocal, MrRemote};
-use rpma::post;
+use rpma_core::abi::{rpma_completion, rpma_completion_0_9};
+use rpma_core::completion;
+use rpma_core::conn::Conn;
+use rpma_core::cq::Cq;
+use rpma_core::mr::{MrLocal, MrRemote};
+use rpma_core::post;
 
 /// Gets the file descriptor of the main completion queue's completion channel. New programs should use
 /// rpma_conn_get_cq and rpma_cq_get_fd.

@@ -4,9 +4,9 @@
 use std::ffi::c_int;
 
 use super::convert::{out, status};
-use rpma::abi::arg::{LogLevelArg, LogThresholdArg, rpma_log_function};
-use rpma::abi::rpma_log_level;
-use rpma::log;
+use rpma_core::abi::arg::{LogLevelArg, LogThresholdArg, rpma_log_function};
+use rpma_core::abi::rpma_log_level;
+use rpma_core::log;
 
 /// Sets the function that receives the library's log messages.
 ///

@@ -4,10 +4,10 @@
 use std::ffi::{c_int, c_void};
 
 use super::convert::{given, status};
-use rpma::conn::Conn;
-use rpma::mr::MrLocal;
-use rpma::post::{self, At};
-use rpma::srq::Srq;
+use rpma_core::conn::Conn;
+use rpma_core::mr::MrLocal;
+use rpma_core::post::{self, At};
+use rpma_core::srq::Srq;
 
 /// Posts a send work request.
 ///

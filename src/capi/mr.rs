@@ -4,10 +4,10 @@
 use std::ffi::{c_int, c_void};
 
 use super::convert::{delete, given, not_null, out, plain, status, whole_status};
-use rpma::descriptor;
-use rpma::failure::Fail;
-use rpma::mr::{MrLocal, MrRemote};
-use rpma::peer::Peer;
+use rpma_core::descriptor;
+use rpma_core::failure::Fail;
+use rpma_core::mr::{MrLocal, MrRemote};
+use rpma_core::peer::Peer;
 
 /// Registers a memory region for the given usage.
 ///

@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use rdma_sys::ibv_context;
 
 use super::convert::{delete, not_null, out, whole_status};
-use rpma::peer::Peer;
+use rpma_core::peer::Peer;
 
 /// Creates a peer for a device: the object from which memory regions, endpoints and connections are created.
 ///

@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_void};
 
 use super::convert::{delete, given, not_null, out, plain, status};
-use rpma::peer_cfg::{DESCRIPTOR_SIZE, PeerCfg};
+use rpma_core::peer_cfg::{DESCRIPTOR_SIZE, PeerCfg};
 
 /// Creates a peer configuration: the properties that a peer declares to its remote peer.
 ///

@@ -4,10 +4,10 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use super::convert::{given, not_null, status};
-use rpma::abi::arg::FlushTypeArg;
-use rpma::conn::Conn;
-use rpma::mr::{MrLocal, MrRemote};
-use rpma::post::{self, At};
+use rpma_core::abi::arg::FlushTypeArg;
+use rpma_core::conn::Conn;
+use rpma_core::mr::{MrLocal, MrRemote};
+use rpma_core::post::{self, At};
 
 /// Posts an RDMA read from remote memory to local memory.
 ///

@@ -5,9 +5,9 @@ use std::ffi::c_int;
 use std::ptr;
 
 use super::convert::{delete, given, out, plain, status, whole_status};
-use rpma::cq::Cq;
-use rpma::peer::Peer;
-use rpma::srq::{self, Srq, SrqCfg};
+use rpma_core::cq::Cq;
+use rpma_core::peer::Peer;
+use rpma_core::srq::{self, Srq, SrqCfg};
 
 /// Creates a shared receive queue configuration.
 ///

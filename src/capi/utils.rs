@@ -6,11 +6,11 @@ use std::ffi::{c_char, c_int};
 use rdma_sys::ibv_context;
 
 use super::convert::{not_null, out, string, whole_status};
-use rpma::abi::arg::{ConnEventArg, IbvContextTypeArg};
-use rpma::error;
-use rpma::failure;
-use rpma::utils;
-use rpma::version;
+use rpma_core::abi::arg::{ConnEventArg, IbvContextTypeArg};
+use rpma_core::error;
+use rpma_core::failure;
+use rpma_core::utils;
+use rpma_core::version;
 
 /// Gets the device context for an address.
 ///

@@ -146,7 +146,7 @@ mod tests {
         let quoted = |line: &'static str| line.trim().strip_prefix("name: \"")?.strip_suffix("\",");
         let names: Vec<&str> = softverbs.lines().filter_map(quoted).collect();
         assert!(names.len() >= 8, "{names:?}");
-        let rpma = include_str!("../../../rpma/src/config.rs");
+        let rpma = include_str!("../../../rpma-core/src/config.rs");
         let names = names.into_iter().chain(
             rpma.split("c\"")
                 .filter_map(|rest| rest.split_once('"'))

@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn the_function_is_the_last_named_part() {
         assert_eq!(function_of("rpma::capi::mr::rpma_mr_reg::here"), "rpma_mr_reg");
-        assert_eq!(function_of("rpma::rpma::mr::reg::{{closure}}::here"), "reg");
+        assert_eq!(function_of("rpma::core::mr::reg::{{closure}}::here"), "reg");
     }
 
     #[test]
