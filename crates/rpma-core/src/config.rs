@@ -16,7 +16,7 @@ use crate::text::{Lossy, Text};
 
 /// The provider that the user selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ProviderChoice {
+pub enum ProviderChoice {
     /// An RDMA device if one serves the address, otherwise software.
     Auto,
     /// libibverbs and librdmacm only.
@@ -26,7 +26,7 @@ pub(crate) enum ProviderChoice {
 }
 
 /// The valid values, for messages.
-pub(crate) const PROVIDER_VALUES: &str = "auto, rdma-core, soft";
+const PROVIDER_VALUES: &str = "auto, rdma-core, soft";
 
 /// A value as shown in messages, possibly truncated.
 pub(crate) type Shown = Text<64>;
@@ -218,9 +218,15 @@ fn value_of<T>(name: &CStr, parse: impl FnOnce(&CStr) -> T) -> T {
     })
 }
 
-/// The value of `RPMA_PROVIDER`, or its text if it is invalid.
-pub(crate) fn provider() -> Result<ProviderChoice, Shown> {
-    value_of(c"RPMA_PROVIDER", parse_provider)
+/// The value of `RPMA_PROVIDER`. An invalid one is logged.
+pub fn provider() -> crate::error::Result<ProviderChoice> {
+    value_of(c"RPMA_PROVIDER", parse_provider).map_err(|value| {
+        log_error!(
+            "invalid value \"{}\" of RPMA_PROVIDER; valid values: {PROVIDER_VALUES}",
+            Lossy(value.as_bytes())
+        );
+        crate::error::Error::Provider
+    })
 }
 
 /// The value of `RPMA_NATIVE`, or the invalid word in it.

@@ -3,6 +3,7 @@
 
 use std::ffi::c_int;
 use std::fmt;
+use std::net::SocketAddr;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -198,6 +199,11 @@ impl Conn {
     /// The remote peer, as a prefix for messages.
     pub fn peer(&self) -> PeerName {
         self.res.id.peer()
+    }
+
+    /// The address of the remote peer.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.peer().0
     }
 
     #[inline(always)]

@@ -2,6 +2,7 @@
 //! Connection requests: outgoing ones that have not been sent, and incoming ones that have not been answered.
 
 use std::ffi::CStr;
+use std::net::SocketAddr;
 use std::ptr;
 
 use rdma_sys::{ibv_qp, rdma_conn_param};
@@ -87,6 +88,11 @@ impl ConnReq {
 
     pub fn queue_pair(&self) -> *mut ibv_qp {
         self.res.qp.as_ptr()
+    }
+
+    /// The address of the remote peer.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.res.id.peer().0
     }
 
     pub fn private_data(&self) -> &rpma_conn_private_data {

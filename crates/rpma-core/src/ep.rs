@@ -2,6 +2,7 @@
 //! Listening endpoints.
 
 use std::ffi::{CStr, c_int};
+use std::net::SocketAddr;
 
 use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
 
@@ -55,6 +56,11 @@ impl Ep {
         let id = id.close().map_err(|failed| provider_error!(failed, ""));
         drop(events);
         id
+    }
+
+    /// The address on which it listens.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.id.local_addr()
     }
 
     pub fn fd(&self) -> c_int {

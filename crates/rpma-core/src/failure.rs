@@ -124,6 +124,18 @@ pub fn note(error: Error, body: &'static str) -> c_int {
     std::hint::black_box(error as c_int)
 }
 
+/// Passes the text of why the current call failed to `then`, and forgets it.
+pub fn take<T>(error: Error, then: impl FnOnce(&str) -> T) -> T {
+    FAILURE.with(|failure| {
+        let reason =
+            failure.try_borrow_mut().map_or(Text::new(), |mut failure| std::mem::take(&mut failure.reason));
+        match reason.as_bytes() {
+            b"" => then(&error::text(error as i32).to_string_lossy()),
+            logged => then(&String::from_utf8_lossy(logged)),
+        }
+    })
+}
+
 /// Same as [`note`] for an argument that is NULL.
 #[cold]
 #[inline(never)]

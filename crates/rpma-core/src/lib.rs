@@ -46,7 +46,7 @@ pub mod alloc;
 mod bounce;
 pub mod cancel;
 pub mod completion;
-mod config;
+pub mod config;
 pub mod conn;
 pub mod conn_cfg;
 pub mod conn_req;

@@ -9,6 +9,7 @@ use super::device::Abilities;
 use crate::abi::arg::{ConnEventArg, IbvContextTypeArg};
 use crate::abi::{rpma_conn_event, rpma_util_ibv_context_type};
 use crate::alloc;
+use crate::config::ProviderChoice;
 use crate::error::Result;
 use crate::failure;
 use crate::provider;
@@ -29,11 +30,23 @@ fn side(which: IbvContextTypeArg) -> Result<Side> {
     }
 }
 
-/// The device that serves an address.
+/// The device that serves an address, of the provider that `RPMA_PROVIDER` selects.
 pub fn ibv_context(addr: &CStr, which: IbvContextTypeArg) -> Result<*mut ibv_context> {
     let side = side(which)?;
     alloc::ready()?;
     provider::find_context(addr, side)
+}
+
+/// The device that has a local address, of the provider that the program selects.
+pub fn device(choice: ProviderChoice, addr: &CStr) -> Result<*mut ibv_context> {
+    alloc::ready()?;
+    provider::find_context_of(choice, addr, Side::Passive)
+}
+
+/// The device that leads to a remote address, of the provider that the program selects.
+pub fn device_to(choice: ProviderChoice, addr: &CStr) -> Result<*mut ibv_context> {
+    alloc::ready()?;
+    provider::find_context_of(choice, addr, Side::Active)
 }
 
 /// Whether a device supports on-demand paging for reads and writes of reliable connections.

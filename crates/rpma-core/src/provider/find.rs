@@ -2,6 +2,7 @@
 //! Selection of the provider and the device for an address.
 
 use std::ffi::CStr;
+use std::fmt;
 use std::ptr;
 
 use libc::ENODEV;
@@ -15,23 +16,29 @@ use crate::error::{Error, Result};
 use crate::text::Lossy;
 use crate::version;
 
+/// Who selects the provider.
+const ENVIRONMENT: &str = "RPMA_PROVIDER selects it";
+const PROGRAM: &str = "the program selects it";
+
 /// The context of the device that serves an address: a local address for [`Side::Passive`], a remote one for
-/// [`Side::Active`].
+/// [`Side::Active`]. The provider is the one that `RPMA_PROVIDER` selects.
 pub(crate) fn find_context(addr: &CStr, side: Side) -> Result<*mut ibv_context> {
     version::announce();
-    let choice = config::provider().map_err(|value| {
-        log_error!(
-            "invalid value \"{}\" of RPMA_PROVIDER; valid values: {}",
-            Lossy(value.as_bytes()),
-            config::PROVIDER_VALUES
-        );
-        Error::Provider
-    })?;
+    find(config::provider()?, ENVIRONMENT, addr, side)
+}
+
+/// The same of the provider that the program selects.
+pub(crate) fn find_context_of(choice: ProviderChoice, addr: &CStr, side: Side) -> Result<*mut ibv_context> {
+    version::announce();
+    find(choice, PROGRAM, addr, side)
+}
+
+fn find(choice: ProviderChoice, why: &'static str, addr: &CStr, side: Side) -> Result<*mut ibv_context> {
     match choice {
-        ProviderChoice::RdmaCore => from_rdma_core(addr, side, "RPMA_PROVIDER selects it"),
+        ProviderChoice::RdmaCore => from_rdma_core(addr, side, why),
         ProviderChoice::Soft => match soft() {
-            Some(api) => from(api, addr, side, "RPMA_PROVIDER selects it"),
-            None => Err(left_out("soft")),
+            Some(api) => from(api, addr, side, why),
+            None => Err(left_out(why, "soft")),
         },
         ProviderChoice::Auto => match soft() {
             Some(soft) => from_device_or(soft, addr, side),
@@ -41,14 +48,14 @@ pub(crate) fn find_context(addr: &CStr, side: Side) -> Result<*mut ibv_context> 
 }
 
 /// Logs which provider serves an address, and why.
-fn served(api: Api, addr: &CStr, why: impl std::fmt::Display) {
+fn served(api: Api, addr: &CStr, why: impl fmt::Display) {
     log_notice!("provider {} serves {}: {why}", api.name, Lossy(addr.to_bytes()));
 }
 
-fn from_rdma_core(addr: &CStr, side: Side, why: &str) -> Result<*mut ibv_context> {
+fn from_rdma_core(addr: &CStr, side: Side, why: &'static str) -> Result<*mut ibv_context> {
     let api = match rdma_core() {
         Ok(api) => api,
-        Err(Reason::LeftOut) => return Err(left_out("rdma-core")),
+        Err(Reason::LeftOut) => return Err(left_out(why, "rdma-core")),
         Err(reason) => {
             log_error!("provider rdma-core cannot serve {}: {reason}", Lossy(addr.to_bytes()));
             return Err(Error::Provider);
@@ -131,8 +138,8 @@ enum Reason {
     Failed(Failed),
 }
 
-impl std::fmt::Display for Reason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LeftOut => f.write_str("the rdma-core provider is not part of this build"),
             Self::Unavailable(unavailable) => unavailable.fmt(f),
@@ -145,7 +152,7 @@ impl std::fmt::Display for Reason {
     }
 }
 
-fn from(api: Api, addr: &CStr, side: Side, why: impl std::fmt::Display) -> Result<*mut ibv_context> {
+fn from(api: Api, addr: &CStr, side: Side, why: impl fmt::Display) -> Result<*mut ibv_context> {
     let found = ask(api, addr, side);
     let ctx = found.map_err(|failed| provider_error!(failed, "addr={}", Lossy(addr.to_bytes())))?;
     served(api, addr, why);
@@ -175,8 +182,10 @@ fn device_of(api: Api, info: &AddrInfo, side: Side) -> Asked {
     Ok(id.context())
 }
 
-fn left_out(name: &str) -> Error {
-    log_error!("RPMA_PROVIDER selects provider {name}, which is not part of this build");
+#[cold]
+fn left_out(why: &str, name: &str) -> Error {
+    let by = why.trim_end_matches(" it");
+    log_error!("{by} provider {name}, which is not part of this build");
     Error::Provider
 }
 

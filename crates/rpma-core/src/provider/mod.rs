@@ -28,7 +28,7 @@ use std::fmt::Write;
 use libc::sockaddr;
 use rdma_sys::*;
 
-pub(crate) use find::find_context;
+pub(crate) use find::{find_context, find_context_of};
 
 use crate::error::Result;
 

@@ -3,13 +3,13 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ptr;
 
 use libc::sockaddr;
 use rdma_sys::*;
 
-use super::peer_name::PeerName;
+use super::peer_name::{self, PeerName};
 use super::{Failed, Why, by_errno, by_pointer, released};
 use crate::cancel;
 use crate::error::Errno;
@@ -273,6 +273,12 @@ impl CmId {
     pub fn peer(&self) -> PeerName {
         // SAFETY: the identifier is alive.
         unsafe { PeerName::of(self.id) }
+    }
+
+    /// The local address, if it is bound.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        // SAFETY: the identifier is alive.
+        unsafe { peer_name::local(self.id) }
     }
 
     /// The queue pair for native operations, and those operations of `ops` that it has.

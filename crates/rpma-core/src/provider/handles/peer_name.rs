@@ -19,23 +19,39 @@ impl PeerName {
     /// # Safety
     /// `id` must be a live identifier.
     pub unsafe fn of(id: *mut rdma_cm_id) -> Self {
-        // SAFETY: the caller guarantees a live identifier. Its route has room for an address of either
-        // family, and only the members of the family that the address states are read.
-        Self(unsafe {
-            let to = (&raw const (*id).route.addr.__bindgen_anon_2).cast::<sockaddr>();
-            match c_int::from((&raw const (*to).sa_family).read()) {
-                libc::AF_INET => {
-                    let to = to.cast::<libc::sockaddr_in>().read();
-                    let addr = u32::from_be(to.sin_addr.s_addr).to_be_bytes();
-                    Some(SocketAddr::new(IpAddr::from(addr), u16::from_be(to.sin_port)))
-                }
-                libc::AF_INET6 => {
-                    let to = to.cast::<libc::sockaddr_in6>().read();
-                    Some(SocketAddr::new(IpAddr::from(to.sin6_addr.s6_addr), u16::from_be(to.sin6_port)))
-                }
-                _ => None,
+        // SAFETY: the caller guarantees a live identifier, whose route has room for an address of either
+        // family.
+        Self(unsafe { address((&raw const (*id).route.addr.__bindgen_anon_2).cast()) })
+    }
+}
+
+/// The local address of an identifier, if it has one.
+///
+/// # Safety
+/// `id` must be a live identifier.
+pub(super) unsafe fn local(id: *mut rdma_cm_id) -> Option<SocketAddr> {
+    // SAFETY: the caller guarantees a live identifier, whose route has room for an address of either family.
+    unsafe { address((&raw const (*id).route.addr.__bindgen_anon_1).cast()) }
+}
+
+/// # Safety
+/// `at` must be readable for an address of the family that it states.
+unsafe fn address(at: *const sockaddr) -> Option<SocketAddr> {
+    // SAFETY: only the members of the family that the address states are read, which the caller guarantees to
+    // be readable.
+    unsafe {
+        match c_int::from((&raw const (*at).sa_family).read()) {
+            libc::AF_INET => {
+                let at = at.cast::<libc::sockaddr_in>().read();
+                let addr = u32::from_be(at.sin_addr.s_addr).to_be_bytes();
+                Some(SocketAddr::new(IpAddr::from(addr), u16::from_be(at.sin_port)))
             }
-        })
+            libc::AF_INET6 => {
+                let at = at.cast::<libc::sockaddr_in6>().read();
+                Some(SocketAddr::new(IpAddr::from(at.sin6_addr.s6_addr), u16::from_be(at.sin6_port)))
+            }
+            _ => None,
+        }
     }
 }
 
