@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Connecting to a peer.
+
+use std::fmt;
+use std::future::Future;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rpma_core::abi::rpma_conn_private_data;
+use rpma_core::conn_cfg::ConnCfg;
+use rpma_core::conn_req::ConnReq;
+
+use crate::conn::Conn;
+use crate::error::{Error, ErrorKind, Result};
+use crate::exposed::Offer;
+use crate::link::Link;
+use crate::peer::{Peer, each_address, host_and_port};
+use crate::private_data;
+use crate::shared::Shared;
+
+/// The sizes of a connection's queues.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Queues {
+    pub send: u32,
+    pub receive: u32,
+}
+
+impl Default for Queues {
+    fn default() -> Self {
+        Self { send: 64, receive: 64 }
+    }
+}
+
+impl Queues {
+    /// The configuration of a connection with these queues, whose completion queue cannot overflow.
+    pub(crate) fn cfg(self, timeout: Option<Duration>) -> Result<Box<ConnCfg>> {
+        let cfg = ConnCfg::new().map_err(|code| Error::of("a connection", code))?;
+        cfg.set_sq_size(self.send);
+        cfg.set_rq_size(self.receive);
+        cfg.set_cq_size(self.send.saturating_add(self.receive));
+        if let Some(timeout) = timeout {
+            let _ = cfg.set_timeout(i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX).max(1));
+        }
+        Ok(cfg)
+    }
+}
+
+/// Sends a connection request or accepts one, with these private data.
+pub(crate) fn begin(peer: &Peer, request: ConnReq, queues: Queues, data: &[u8]) -> Result<Arc<Shared>> {
+    let len = u8::try_from(data.len()).map_err(|_| {
+        Error::new(ErrorKind::Invalid, format_args!("{} bytes of private data; 255 fit", data.len()))
+    })?;
+    let data = (len > 0).then(|| rpma_conn_private_data { ptr: data.as_ptr().cast_mut().cast(), len });
+    // SAFETY: the private data are readable during the call; the connection keeps the peer.
+    let conn = unsafe { request.connect(data) }.map_err(|code| Error::of("connecting", code))?;
+    Ok(Shared::new(peer.clone(), Link::new(conn)?, (queues.send, queues.receive)))
+}
+
+/// A connection that is being made: awaiting it gives the [`Conn`], [`wait`](Self::wait) does so on a thread.
+#[must_use = "nothing happens before it is awaited"]
+pub struct Connect {
+    peer: Peer,
+    to: Result<Vec<SocketAddr>>,
+    queues: Queues,
+    timeout: Option<Duration>,
+    offers: Vec<Offer>,
+    own: Vec<u8>,
+    is_raw: bool,
+}
+
+impl Peer {
+    /// A connection to a peer that listens at this address; nothing happens until it is awaited, or
+    /// [`Connect::wait`] is called.
+    pub fn connect(&self, addr: impl ToSocketAddrs) -> Connect {
+        Connect::new(self, addr)
+    }
+}
+
+impl Connect {
+    pub(crate) fn new(peer: &Peer, to: impl ToSocketAddrs) -> Self {
+        let to = to.to_socket_addrs().map(Iterator::collect);
+        let to =
+            to.map_err(|error| Error::new(ErrorKind::Unreachable, format_args!("Peer::connect: {error}")));
+        Self {
+            peer: peer.clone(),
+            to,
+            queues: Queues::default(),
+            timeout: None,
+            offers: Vec::new(),
+            own: Vec::new(),
+            is_raw: false,
+        }
+    }
+
+    /// Offers memory to the peer: its [`Conn::remote`]. With RoCE, 56 bytes fit into a request, which are two offers.
+    pub fn offer(mut self, offer: Offer) -> Self {
+        self.offers.push(offer);
+        self
+    }
+
+    /// Bytes for the peer's program: its [`Conn::private_data`](crate::Conn::private_data).
+    pub fn private_data(mut self, bytes: &[u8]) -> Self {
+        self.own = bytes.to_vec();
+        self
+    }
+
+    /// These bytes alone, as a program in C sends and expects them; there are no offers then.
+    pub fn raw_private_data(mut self, bytes: &[u8]) -> Self {
+        (self.own, self.is_raw) = (bytes.to_vec(), true);
+        self
+    }
+
+    /// How many send operations (reads, writes, flushes, sends) and receives are posted at once; 64 each by default.
+    /// More of them wait.
+    pub fn queues(mut self, send: u32, receive: u32) -> Self {
+        self.queues = Queues { send: send.max(1), receive: receive.max(1) };
+        self
+    }
+
+    /// How long the address and the route may take to be resolved, in whole milliseconds; 1 s by default.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Resolves the address and sends the request; this may take the time of the timeout.
+    fn begin(self) -> Result<Arc<Shared>> {
+        let Self { peer, to, queues, timeout, offers, own, is_raw } = self;
+        let data = if is_raw { own } else { private_data::encode(&offers, &own)? };
+        let cfg = queues.cfg(timeout)?;
+        each_address("Peer::connect", &to?[..], |at| {
+            let (host, port) = host_and_port(at);
+            // SAFETY: the connection keeps the peer; there is no shared receive queue.
+            let request = unsafe { ConnReq::new(*peer.domain(), &host, &port, &cfg) };
+            let request = request.map_err(|code| {
+                Error::of(format_args!("{at}: connect"), code).with(ErrorKind::Unreachable)
+            })?;
+            begin(&peer, *request, queues, &data)
+        })
+    }
+
+    /// The connection, made on this thread.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unreachable`] and [`ErrorKind::Rejected`]; [`ErrorKind::Invalid`] if the private data do not fit.
+    pub fn wait(self) -> Result<Conn> {
+        Conn::wait_established(self.begin()?)
+    }
+
+    async fn run(self) -> Result<Conn> {
+        #[cfg(feature = "tokio")]
+        if tokio::runtime::Handle::try_current().is_ok() {
+            let begun = tokio::task::spawn_blocking(|| self.begin()).await;
+            let failed = |error| Error::new(ErrorKind::Closed, format_args!("Peer::connect: {error}"));
+            return Conn::established(begun.map_err(failed)??).await;
+        }
+        Conn::established(self.begin()?).await
+    }
+}
+
+impl IntoFuture for Connect {
+    type Output = Result<Conn>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<Conn>> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+impl fmt::Debug for Connect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Connect({:?})", self.to)
+    }
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Memory that peers may read or write.
+
+use std::fmt;
+use std::fs::File;
+use std::ops::BitOr;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use rpma_core::abi::{
+    RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT, RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY, RPMA_MR_USAGE_READ_SRC,
+    RPMA_MR_USAGE_WRITE_DST,
+};
+use rpma_core::descriptor;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::peer::{Peer, Provider};
+use crate::region::{Region, Source};
+
+/// What memory is exposed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Memory {
+    /// So many bytes of new memory, all zero.
+    Anonymous(usize),
+    /// The first so many bytes of a file, which is made longer if it is shorter. Other processes see what peers
+    /// write. A file that somebody truncates meanwhile ends a process that accesses the lost part (SIGBUS).
+    File(File, usize),
+}
+
+impl From<usize> for Memory {
+    fn from(len: usize) -> Self {
+        Self::Anonymous(len)
+    }
+}
+
+impl From<(File, usize)> for Memory {
+    fn from((file, len): (File, usize)) -> Self {
+        Self::File(file, len)
+    }
+}
+
+/// What peers may do with exposed memory; combined with `|`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access(i32);
+
+impl Access {
+    /// Read it.
+    pub const READ: Self = Self(RPMA_MR_USAGE_READ_SRC);
+    /// Write it, also atomically.
+    pub const WRITE: Self = Self(RPMA_MR_USAGE_WRITE_DST);
+    /// Flush it to visibility: behind [`Flush::Visible`](crate::Flush::Visible), what was written is seen here.
+    pub const VISIBLE: Self = Self(RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY);
+    /// Flush it to persistence: behind [`Flush::Persistent`](crate::Flush::Persistent), what was written survives a
+    /// loss of power. For files; with an adapter, for files on persistent memory (DAX).
+    pub const PERSISTENT: Self = Self(RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT);
+
+    fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for Access {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Memory of this process that peers may access at any time, as long as this object exists.
+///
+/// So there is never a `&[u8]` to it: bytes are copied in and out, words are atomic. A copy that races with a write
+/// of a peer has some bytes of before and some of after it.
+///
+/// ```compile_fail,E0608
+/// # fn f(memory: rpma::Exposed) -> u8 {
+/// memory[0]
+/// # }
+/// ```
+pub struct Exposed {
+    region: Region,
+    access: Access,
+    is_durable: bool,
+}
+
+impl Peer {
+    /// Memory that peers may access as `access` says, once they have its [`Offer`](crate::Offer).
+    ///
+    /// # Errors
+    /// As for [`Self::buf`]; [`ErrorKind::Invalid`] if `access` is empty, or if the file cannot be mapped.
+    pub fn expose(&self, memory: impl Into<Memory>, access: Access) -> Result<Exposed> {
+        Exposed::new(self, memory.into(), access)
+    }
+}
+
+impl Exposed {
+    pub(crate) fn new(peer: &Peer, memory: Memory, access: Access) -> Result<Self> {
+        if access.0 == 0 {
+            return Err(Error::new(ErrorKind::Invalid, "Peer::expose: access is empty"));
+        }
+        let region = match memory {
+            Memory::Anonymous(len) => Region::new(peer, Source::Anonymous, len, access.0)?,
+            Memory::File(file, len) => {
+                grow(&file, len)?;
+                Region::new(peer, Source::File(&file, 0), len, access.0)?
+            }
+        };
+        // Software executes the flush at the target; an adapter leaves it to the platform, for which nobody vouched.
+        let is_durable = access.has(Access::PERSISTENT) && peer.provider() == Provider::Soft;
+        Ok(Self { region, access, is_durable })
+    }
+
+    /// Declares that what an adapter writes to this memory is persistent once it is visible: persistent memory, and
+    /// a host whose adapter does not write into the processor's cache (DDIO off, or eADR). Software needs no such
+    /// declaration. Without it, peers cannot flush to persistence.
+    #[must_use]
+    pub fn direct_write_to_pmem(self) -> Self {
+        Self { is_durable: self.access.has(Access::PERSISTENT), ..self }
+    }
+
+    /// What a peer must know to access the memory.
+    pub fn offer(&self) -> Offer {
+        Offer { descriptor: self.region.mr().descriptor(), is_durable: self.is_durable }
+    }
+
+    /// The size in bytes, never 0.
+    #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
+    pub fn len(&self) -> usize {
+        self.region.len()
+    }
+
+    fn check(&self, call: &str, offset: usize, len: usize) -> Result<()> {
+        let size = self.len();
+        if size.checked_sub(offset).is_some_and(|rest| len <= rest) {
+            return Ok(());
+        }
+        let kind = ErrorKind::OutOfRange { offset: offset as u64, len: len as u64, size: size as u64 };
+        Err(Error::new(kind, format_args!("Exposed::{call}: {len} bytes at {offset} of {size}")))
+    }
+
+    fn bytes(&self) -> &[AtomicU8] {
+        let addr = self.region.addr().cast::<AtomicU8>();
+        // SAFETY: so many bytes are mapped as long as the region; atomics may be shared with anyone who writes.
+        unsafe { std::slice::from_raw_parts(addr.as_ptr(), self.len()) }
+    }
+
+    /// The bytes from `offset` on in parts: single ones up to a word, words, and single ones behind them.
+    fn parts(&self, offset: usize, len: usize) -> (&[AtomicU8], &[AtomicU64], &[AtomicU8]) {
+        // SAFETY: both are atomics, valid with any value.
+        unsafe { self.bytes()[offset..offset + len].align_to() }
+    }
+
+    /// Copies bytes out.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfRange`].
+    pub fn copy_out(&self, offset: usize, to: &mut [u8]) -> Result<()> {
+        self.check("copy_out", offset, to.len())?;
+        let (head, words, tail) = self.parts(offset, to.len());
+        let (to_head, rest) = to.split_at_mut(head.len());
+        let (to_words, to_tail) = rest.split_at_mut(words.len() * 8);
+        for (from, to) in head.iter().chain(tail).zip(to_head.iter_mut().chain(to_tail)) {
+            *to = from.load(Ordering::Relaxed);
+        }
+        for (from, to) in words.iter().zip(to_words.chunks_exact_mut(8)) {
+            to.copy_from_slice(&from.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        Ok(())
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfRange`].
+    pub fn copy_in(&self, offset: usize, from: &[u8]) -> Result<()> {
+        self.check("copy_in", offset, from.len())?;
+        let (head, words, tail) = self.parts(offset, from.len());
+        let (from_head, rest) = from.split_at(head.len());
+        let (from_words, from_tail) = rest.split_at(words.len() * 8);
+        for (to, from) in head.iter().chain(tail).zip(from_head.iter().chain(from_tail)) {
+            to.store(*from, Ordering::Relaxed);
+        }
+        for (to, from) in words.iter().zip(from_words.chunks_exact(8)) {
+            to.store(u64::from_ne_bytes(from.try_into().unwrap_or_default()), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// The 8 bytes at `offset`, a multiple of 8, in the byte order of this host. Peers write them at once with
+    /// [`Conn::store`](crate::Conn::store); a load with [`Ordering::Acquire`] sees what was written before.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfRange`]; [`ErrorKind::Invalid`] if `offset` is not a multiple of 8.
+    pub fn word(&self, offset: usize) -> Result<&AtomicU64> {
+        self.check("word", offset, 8)?;
+        match self.parts(offset, 8) {
+            ([], [word], []) => Ok(word),
+            _ => Err(Error::new(
+                ErrorKind::Invalid,
+                format_args!("Exposed::word: the offset {offset} is not a multiple of 8"),
+            )),
+        }
+    }
+
+    /// Ends all access of peers: an operation that comes later fails with [`ErrorKind::NotPermitted`] there. So does
+    /// dropping this object.
+    pub fn revoke(self) {}
+}
+
+/// Makes a file at least `len` bytes long.
+fn grow(file: &File, len: usize) -> Result<()> {
+    let failed = |error| Error::new(ErrorKind::Invalid, format_args!("Peer::expose: the file: {error}"));
+    if file.metadata().map_err(failed)?.len() < len as u64 {
+        file.set_len(len as u64).map_err(failed)?;
+    }
+    Ok(())
+}
+
+impl fmt::Debug for Exposed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Exposed({} bytes, {:?})", self.len(), self.access)
+    }
+}
+
+/// What a peer must know to access [`Exposed`] memory: its address, size, key and access rights.
+///
+/// It is sent with a connection ([`Incoming::accept`](crate::Incoming::accept),
+/// [`Connect::offer`](crate::Connect::offer)), or as bytes in a way of the program's own. Whoever has it may access
+/// the memory through a connection of the peer that exposed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    descriptor: [u8; descriptor::SIZE],
+    is_durable: bool,
+}
+
+impl Offer {
+    /// The length of its bytes.
+    pub const SIZE: usize = descriptor::SIZE + 1;
+
+    /// The descriptor of `rpma_mr_get_descriptor`, followed by that of `rpma_peer_cfg_get_descriptor`.
+    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[..descriptor::SIZE].copy_from_slice(&self.descriptor);
+        bytes[descriptor::SIZE] = self.is_durable.into();
+        bytes
+    }
+}

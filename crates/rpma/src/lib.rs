@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Safe remote memory access (RDMA): read, write and flush memory of another process or host, without unsafe code and,
+//! with the provider soft, without a device.
+//!
+//! ```
+//! use rpma::{Access, Flush, Peer, Provider};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> rpma::Result<()> {
+//! let peer = Peer::open("127.0.0.1:0", Provider::Soft)?;
+//! let memory = peer.expose(4096, Access::READ | Access::WRITE | Access::VISIBLE)?;
+//! let listener = peer.listen("127.0.0.1:0")?;
+//! let addr = listener.local_addr().unwrap();
+//!
+//! let offer = memory.offer();
+//! let server = tokio::spawn(async move { listener.accept().await?.accept(&[offer]).await });
+//!
+//! let conn = peer.connect(addr).await?;
+//! let remote = conn.remote(0)?;
+//! let mut buf = peer.buf(5)?;
+//! buf.copy_from_slice(b"hello");
+//! let buf = conn.write(buf, remote.slice(0..5)?).await?; // the buffer comes back
+//! conn.flush(remote.slice(..)?, Flush::Visible).await?;
+//!
+//! let mut seen = [0; 5];
+//! memory.copy_out(0, &mut seen)?;
+//! assert_eq!(seen, buf[..]);
+//! # drop(server);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Objects
+//!
+//! | | |
+//! |---|---|
+//! | [`Peer`] | a device of this host |
+//! | [`Buf`], [`Pool`] | registered memory of this process alone: sources and destinations of operations |
+//! | [`Exposed`], [`Offer`] | memory that peers may access, and what they must know for that |
+//! | [`Remote`], [`RemoteSlice`] | such memory of a peer |
+//! | [`Listener`], [`Incoming`], [`Connect`], [`Conn`] | connections |
+//! | [`Op`], [`Batch`] | operations |
+//!
+//! # What the types rule out
+//!
+//! * Memory that a device may access is never freed and never in other hands: an [`Op`] owns its [`Buf`] and returns it,
+//!   on success and on failure. A dropped or forgotten `Op` cancels nothing; the connection keeps the buffer.
+//! * Memory that a peer may write is never a `&[u8]`: [`Exposed`] copies, and has atomic words.
+//! * A range of a peer's memory is inside of it: [`Remote::slice`] checks.
+//! * A flush to persistence fails unless the owner of the memory declared it for that.
+//!
+//! # Runtimes
+//!
+//! With the feature `tokio` (default), operations are driven by the reactor of the tokio runtime that first awaits one
+//! of the connection; it needs `enable_io`. Every operation also has a form for threads: [`Op::wait`],
+//! [`Connect::wait`], [`Listener::wait_accept`]. Other runtimes watch the descriptor of a [`Conn`] and call
+//! [`Conn::process`].
+//!
+//! # Environment
+//!
+//! This crate reads no variable but in [`Provider::from_env`]. The providers read theirs, as for C programs:
+//! librpma_providers(7) and softverbs(7) list them.
+
+mod block;
+mod buf;
+mod conn;
+mod connect;
+mod error;
+mod exposed;
+mod link;
+mod listen;
+mod op;
+mod peer;
+mod pool;
+mod private_data;
+mod ready;
+mod region;
+mod remote;
+mod shared;
+mod table;
+mod work;
+
+pub use buf::Buf;
+pub use conn::Conn;
+pub use connect::Connect;
+pub use error::{Error, ErrorKind, Failed, Result};
+pub use exposed::{Access, Exposed, Memory, Offer};
+pub use listen::{Incoming, Listener};
+pub use op::{Batch, Op, Received};
+pub use peer::{Peer, Provider};
+pub use pool::Pool;
+pub use remote::{Flush, Remote, RemoteSlice};
+pub use shared::Closed;
+
+/// All threads and tasks may use them.
+const _: () = {
+    const fn send_sync<T: Send + Sync>() {}
+    send_sync::<Peer>();
+    send_sync::<Buf>();
+    send_sync::<Pool>();
+    send_sync::<Exposed>();
+    send_sync::<Remote>();
+    send_sync::<RemoteSlice>();
+    send_sync::<Listener>();
+    send_sync::<Incoming>();
+    send_sync::<Conn>();
+    send_sync::<Op<Buf>>();
+    send_sync::<Batch>();
+    send_sync::<Error>();
+};

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The connection of rpma-core: work requests, completions and events.
+
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr;
+
+use rdma_sys::{ibv_wc, ibv_wc_flags, ibv_wc_status, wc_status_text};
+use rpma_core::abi::{RPMA_F_COMPLETION_ALWAYS, rpma_conn_event, rpma_flush_type};
+use rpma_core::conn::Conn;
+use rpma_core::error::Error as Code;
+use rpma_core::mr::MrLocal;
+use rpma_core::peer_cfg::PeerCfg;
+use rpma_core::post::{self, At};
+
+use crate::buf::Buf;
+use crate::error::{Error, ErrorKind, Result};
+use crate::remote::{Flush, RemoteSlice};
+use crate::table::Arrived;
+use crate::work::Request;
+
+/// A completion: the slot of its operation, and the result or the status.
+pub(crate) struct Completion {
+    pub slot: u32,
+    pub result: std::result::Result<Arrived, ibv_wc_status::Type>,
+}
+
+/// The connection of rpma-core, made non-blocking.
+pub(crate) struct Link(Box<Conn>);
+
+// SAFETY: its objects are those of verbs, which all threads may use at once; the fields that change are atomic.
+unsafe impl Send for Link {}
+// SAFETY: as above.
+unsafe impl Sync for Link {}
+
+fn local(buf: &Buf) -> At<'_, MrLocal> {
+    At { mr: Some(buf.home().region().mr()), offset: buf.offset() }
+}
+
+fn remote(range: &RemoteSlice) -> At<'_, rpma_core::mr::MrRemote> {
+    At { mr: Some(range.mr()), offset: range.offset() }
+}
+
+impl Link {
+    pub(crate) fn new(conn: Box<Conn>) -> Result<Self> {
+        let this = Self(conn);
+        for fd in this.fds() {
+            rustix::io::ioctl_fionbio(fd, true)
+                .map_err(|errno| Error::new(ErrorKind::Provider, format_args!("FIONBIO failed: {errno}")))?;
+        }
+        Ok(this)
+    }
+
+    /// The descriptors of completions and of events.
+    pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 2] {
+        self.raw_fds().map(|fd| {
+            // SAFETY: both are open as long as the connection.
+            unsafe { BorrowedFd::borrow_raw(fd) }
+        })
+    }
+
+    pub(crate) fn raw_fds(&self) -> [RawFd; 2] {
+        [self.0.cq().fd(), self.0.event_fd()]
+    }
+
+    pub(crate) fn peer_addr(&self) -> Option<SocketAddr> {
+        self.0.peer_addr()
+    }
+
+    /// The private data of the peer.
+    pub(crate) fn private_data(&self) -> Vec<u8> {
+        let view = self.0.private_data();
+        if view.ptr.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: the view points to so many bytes, which live as long as the connection and which nobody writes.
+        unsafe { std::slice::from_raw_parts(view.ptr.cast::<u8>(), view.len.into()) }.to_vec()
+    }
+
+    /// The peer has declared memory whose flush to persistence may be executed.
+    pub(crate) fn allow_persistent_flush(&self) -> Result<()> {
+        let cfg = PeerCfg::from_descriptor(&[1]).map_err(|code| Error::of("Conn", code))?;
+        self.0.apply_remote_peer_cfg(&cfg);
+        Ok(())
+    }
+
+    /// Posts one request. What it owns must be kept until its completion has come, or this object is dropped.
+    pub(crate) fn post(&self, request: &Request, slot: u32) -> Result<()> {
+        let context = ptr::without_provenance(slot as usize);
+        let conn = &*self.0;
+        let flags = RPMA_F_COMPLETION_ALWAYS;
+        let posted = match request {
+            Request::Read { to, from } => post::read(conn, local(to), remote(from), to.len(), flags, context),
+            Request::Write { from, to, imm } => {
+                post::write(conn, remote(to), local(from), from.len(), flags, *imm, context)
+            }
+            Request::Send { from, imm } => post::send(conn, local(from), from.len(), flags, *imm, context),
+            Request::Receive { to } => post::recv(conn, local(to), to.len(), context),
+            Request::Flush { range, how } => {
+                let how = match how {
+                    Flush::Visible => rpma_flush_type::RPMA_FLUSH_TYPE_VISIBILITY,
+                    Flush::Persistent => rpma_flush_type::RPMA_FLUSH_TYPE_PERSISTENT,
+                };
+                let len = range.len() as usize;
+                post::flush(conn, range.mr(), range.offset(), len, how as _, flags, context)
+            }
+            // SAFETY: the value is readable for its 8 bytes, which are copied before the call returns.
+            Request::Store { value, to } => unsafe {
+                let from = ptr::from_ref(value).cast();
+                post::atomic_write(conn, to.mr(), to.offset(), from, flags, context)
+            },
+        };
+        posted.map_err(|fail| Error::of(self.call(request), Code::from(fail)))
+    }
+
+    fn call(&self, request: &Request) -> String {
+        let call = request.call();
+        self.peer_addr().map_or_else(|| format!("Conn::{call}"), |peer| format!("{peer}: Conn::{call}"))
+    }
+
+    /// Passes each completion that is there to `then`; whether there was one.
+    pub(crate) fn poll(&self, mut then: impl FnMut(Completion)) -> Result<bool> {
+        const BATCH: usize = 16;
+        let mut found = false;
+        loop {
+            let mut entries = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
+            // SAFETY: there is room for so many completions.
+            let count = match unsafe { self.0.cq().poll(BATCH as i32, entries.as_mut_ptr().cast()) } {
+                Ok(count) => count as usize,
+                Err(Code::NoCompletion) => return Ok(found),
+                Err(code) => return Err(Error::of("polling completions", code)),
+            };
+            found = true;
+            for entry in &entries[..count] {
+                // SAFETY: the provider has written the first `count` completions.
+                then(completion(unsafe { entry.assume_init_ref() }));
+            }
+            if count < BATCH {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Takes a completion event and arms the queue again; whether there was one.
+    pub(crate) fn take_completion_event(&self) -> Result<bool> {
+        match self.0.cq().wait() {
+            Ok(()) => Ok(true),
+            Err(Code::NoCompletion) => Ok(false),
+            Err(code) => Err(Error::of("waiting for completions", code)),
+        }
+    }
+
+    /// The next event, if there is one.
+    pub(crate) fn next_event(&self) -> Result<Option<(rpma_conn_event, String)>> {
+        match self.0.next_event() {
+            Ok(event) => Ok(Some((event, last_failure()))),
+            Err(Code::NoEvent) => Ok(None),
+            Err(code) => Err(Error::of("the connection", code)),
+        }
+    }
+
+    pub(crate) fn disconnect(&self) -> Result<()> {
+        self.0.disconnect().map_err(|code| Error::of("Conn::close", code))
+    }
+}
+
+/// The text that an event left for `rpma_err_last`.
+fn last_failure() -> String {
+    let text = rpma_core::failure::last();
+    // SAFETY: a terminated text of this thread, which only a later failure of the thread changes.
+    unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+fn completion(entry: &ibv_wc) -> Completion {
+    let result = if entry.status == ibv_wc_status::IBV_WC_SUCCESS {
+        let has_imm = entry.wc_flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 != 0;
+        // SAFETY: a number of either kind, initialised by the provider.
+        let imm = has_imm.then(|| u32::from_be(unsafe { entry.__bindgen_anon_1.imm_data }));
+        Ok(Arrived { len: entry.byte_len as usize, imm })
+    } else {
+        Err(entry.status)
+    };
+    Completion { slot: entry.wr_id as u32, result }
+}
+
+/// The failure of an operation whose completion has this status.
+pub(crate) fn failure(peer: Option<SocketAddr>, call: &Request, status: ibv_wc_status::Type) -> Error {
+    let kind = match status {
+        ibv_wc_status::IBV_WC_WR_FLUSH_ERR => ErrorKind::Closed,
+        ibv_wc_status::IBV_WC_RETRY_EXC_ERR => ErrorKind::Lost,
+        ibv_wc_status::IBV_WC_REM_ACCESS_ERR => ErrorKind::NotPermitted,
+        other => ErrorKind::Status(other),
+    };
+    let (call, text) = (call.call(), wc_status_text(status));
+    match peer {
+        Some(peer) => Error::new(kind, format_args!("{peer}: Conn::{call}: {text}")),
+        None => Error::new(kind, format_args!("Conn::{call}: {text}")),
+    }
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Listening, and the requests that arrive.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use rpma_core::conn_req::ConnReq;
+use rpma_core::ep::Ep;
+use rpma_core::error::Error as Code;
+
+use crate::conn::Conn;
+use crate::connect::{Queues, begin};
+use crate::error::{Error, ErrorKind, Result};
+use crate::exposed::Offer;
+use crate::peer::{Peer, each_address, host_and_port};
+use crate::private_data;
+use crate::ready::{self, Driven, Registration};
+use crate::remote::Remote;
+use crate::shared::Shared;
+
+/// Connection requests at an address. It listens until it is dropped; requests that nobody accepted are rejected then.
+pub struct Listener(Arc<Listening>);
+
+struct Listening {
+    registration: Registration,
+    state: Mutex<State>,
+    ep: Endpoint,
+    peer: Peer,
+}
+
+struct State {
+    queues: Queues,
+    arrived: VecDeque<Result<Request>>,
+    waiting: Vec<Waker>,
+}
+
+struct Endpoint(Box<Ep>);
+
+// SAFETY: its objects are those of rdma_cm, which all threads may use at once.
+unsafe impl Send for Endpoint {}
+// SAFETY: as above.
+unsafe impl Sync for Endpoint {}
+
+struct Request(Box<ConnReq>);
+
+// SAFETY: as above; a request has one owner.
+unsafe impl Send for Request {}
+// SAFETY: as above; through a shared reference its constant private data alone are read.
+unsafe impl Sync for Request {}
+
+impl Listening {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next(&self, waker: &Waker) -> Option<(Result<Request>, Queues)> {
+        let mut state = self.lock();
+        let next = state.arrived.pop_front();
+        if next.is_none() && !state.waiting.iter().any(|known| known.will_wake(waker)) {
+            state.waiting.push(waker.clone());
+        }
+        next.map(|next| (next, state.queues))
+    }
+}
+
+impl Driven for Listening {
+    fn drive(&self) {
+        let mut state = self.lock();
+        let before = state.arrived.len();
+        loop {
+            let cfg = match state.queues.cfg(None) {
+                Ok(cfg) => cfg,
+                Err(error) => break state.arrived.push_back(Err(error)),
+            };
+            // SAFETY: the connection keeps the peer; there is no shared receive queue.
+            match unsafe { self.ep.0.next_conn_req(&cfg) } {
+                Ok(Ok(request)) => state.arrived.push_back(Ok(Request(request))),
+                // It was rejected already.
+                Ok(Err(_)) => {}
+                Err(Code::NoEvent) => break,
+                Err(code) => break state.arrived.push_back(Err(Error::of("Listener::accept", code))),
+            }
+        }
+        let waiting =
+            if state.arrived.len() > before { std::mem::take(&mut state.waiting) } else { Vec::new() };
+        drop(state);
+        for waker in waiting {
+            waker.wake();
+        }
+    }
+
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        // SAFETY: open as long as the endpoint.
+        vec![unsafe { BorrowedFd::borrow_raw(self.ep.0.fd()) }]
+    }
+
+    fn registration(&self) -> &Registration {
+        &self.registration
+    }
+}
+
+impl Peer {
+    /// Listens for connections at a local address; port 0 is a free one, which [`Listener::local_addr`] says.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Provider`], with the reason of the system: for example an address in use.
+    pub fn listen(&self, addr: impl ToSocketAddrs) -> Result<Listener> {
+        each_address("Peer::listen", addr, |at| Listener::new(self, at))
+    }
+}
+
+impl Listener {
+    pub(crate) fn new(peer: &Peer, at: SocketAddr) -> Result<Self> {
+        let (host, port) = host_and_port(at);
+        // SAFETY: the listener keeps the peer.
+        let ep = unsafe { Ep::listen(*peer.domain(), &host, &port) };
+        let ep = ep.map_err(|code| Error::of(format_args!("Peer::listen({at})"), code))?;
+        let state = State { queues: Queues::default(), arrived: VecDeque::new(), waiting: Vec::new() };
+        let listening = Listening {
+            registration: Registration::default(),
+            state: Mutex::new(state),
+            ep: Endpoint(ep),
+            peer: peer.clone(),
+        };
+        for fd in listening.fds() {
+            rustix::io::ioctl_fionbio(fd, true).map_err(|errno| {
+                Error::new(ErrorKind::Provider, format_args!("Peer::listen({at}): {errno}"))
+            })?;
+        }
+        Ok(Self(Arc::new(listening)))
+    }
+
+    /// The address on which it listens.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.0.ep.0.local_addr()
+    }
+
+    /// The queues of the connections whose requests arrive from now on; see
+    /// [`Connect::queues`](crate::Connect::queues).
+    pub fn set_queues(&self, send: u32, receive: u32) {
+        self.0.lock().queues = Queues { send: send.max(1), receive: receive.max(1) };
+    }
+
+    fn incoming(&self, (request, queues): (Result<Request>, Queues)) -> Result<Incoming> {
+        let request = request?;
+        let view = request.0.private_data();
+        let bytes = match view.ptr.is_null() {
+            true => &[],
+            // SAFETY: the view points to so many bytes, which live as long as the request and which nobody writes.
+            false => unsafe { std::slice::from_raw_parts(view.ptr.cast::<u8>(), view.len.into()) },
+        };
+        let (remotes, own) = private_data::decode(bytes);
+        let (peer, own) = (self.0.peer.clone(), own.into());
+        Ok(Incoming { request, peer, queues, remotes, own })
+    }
+
+    /// The next request.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] and [`ErrorKind::Provider`] if a connection could not be prepared; its request was
+    /// rejected. The listener can be used further.
+    pub async fn accept(&self) -> Result<Incoming> {
+        let next = poll_fn(|context| {
+            let next = self.0.next(context.waker()).or_else(|| {
+                ready::watch(&self.0);
+                self.0.next(context.waker())
+            });
+            next.map_or(Poll::Pending, Poll::Ready)
+        });
+        self.incoming(next.await)
+    }
+
+    /// The same on a thread.
+    ///
+    /// # Errors
+    /// As for [`accept`](Self::accept).
+    pub fn wait_accept(&self) -> Result<Incoming> {
+        self.incoming(ready::block_on(&*self.0, |waker| self.0.next(waker))?)
+    }
+
+    /// Takes the requests that arrived; for programs without a runtime, when the descriptor is readable.
+    pub fn process(&self) {
+        self.0.drive();
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: open as long as the endpoint.
+        unsafe { BorrowedFd::borrow_raw(self.0.ep.0.fd()) }
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.local_addr() {
+            Some(at) => write!(f, "Listener({at})"),
+            None => f.write_str("Listener"),
+        }
+    }
+}
+
+/// A request for a connection. Dropping it rejects it.
+#[must_use = "dropping it rejects it"]
+pub struct Incoming {
+    request: Request,
+    peer: Peer,
+    queues: Queues,
+    remotes: Vec<Remote>,
+    own: Box<[u8]>,
+}
+
+impl Incoming {
+    /// The address of the peer.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.request.0.peer_addr()
+    }
+
+    /// The bytes that the peer's program sent, besides its offers.
+    pub fn private_data(&self) -> &[u8] {
+        &self.own
+    }
+
+    /// The memory that the peer offers.
+    pub fn remotes(&self) -> &[Remote] {
+        &self.remotes
+    }
+
+    fn begin(self, data: &[u8]) -> Result<Arc<Shared>> {
+        begin(&self.peer, *self.request.0, self.queues, data)
+    }
+
+    /// Accepts it, and offers memory: the [`Conn::remote`] of the peer. Eight offers fit with RoCE.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] if the peer is gone; [`ErrorKind::Invalid`] if the offers do not fit, which rejects it.
+    pub async fn accept(self, offers: &[Offer]) -> Result<Conn> {
+        let data = private_data::encode(offers, &[])?;
+        Conn::established(self.begin(&data)?).await
+    }
+
+    /// The same on a thread.
+    ///
+    /// # Errors
+    /// As for [`accept`](Self::accept).
+    pub fn wait_accept(self, offers: &[Offer]) -> Result<Conn> {
+        let data = private_data::encode(offers, &[])?;
+        Conn::wait_established(self.begin(&data)?)
+    }
+
+    /// Accepts it with these bytes alone, as a program in C expects them.
+    ///
+    /// # Errors
+    /// As for [`accept`](Self::accept).
+    pub async fn accept_raw(self, private_data: &[u8]) -> Result<Conn> {
+        Conn::established(self.begin(private_data)?).await
+    }
+
+    /// Rejects it: the peer's attempt fails with [`ErrorKind::Rejected`]. So does dropping it.
+    pub fn reject(self) {}
+}
+
+impl fmt::Debug for Incoming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Incoming({:?})", self.peer_addr())
+    }
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Operations: futures that own their buffers.
+
+#![forbid(unsafe_code)]
+#![expect(private_interfaces, reason = "the trait is sealed: no other crate calls its function")]
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::buf::Buf;
+use crate::error::{Error, ErrorKind, Failed, Result};
+use crate::shared::Shared;
+use crate::table::{Arrived, Finished};
+use crate::work::{Request, Work};
+
+/// A message, or the immediate data of a write, that arrived.
+#[derive(Debug)]
+pub struct Received {
+    /// The buffer of the receive; the message is at its beginning.
+    pub buf: Buf,
+    /// The length of the message in bytes; for a write with immediate data, of what was written to exposed memory.
+    pub len: usize,
+    /// The immediate data, if there are any.
+    pub imm: Option<u32>,
+}
+
+impl Received {
+    /// The message.
+    pub fn message(&self) -> &[u8] {
+        &self.buf[..self.len.min(self.buf.len())]
+    }
+}
+
+mod sealed {
+    use super::{Arrived, Work};
+
+    pub trait Output: Sized {
+        /// What a failed operation gives back.
+        type Kept;
+
+        fn from_work(work: Work, arrived: Arrived) -> Self;
+        fn kept(work: Work) -> Self::Kept;
+    }
+}
+use sealed::Output;
+
+impl Output for Buf {
+    type Kept = Self;
+
+    fn from_work(work: Work, _: Arrived) -> Self {
+        work.into_buf()
+    }
+
+    fn kept(work: Work) -> Self {
+        work.into_buf()
+    }
+}
+
+impl Output for Received {
+    type Kept = Buf;
+
+    fn from_work(work: Work, Arrived { len, imm }: Arrived) -> Self {
+        Self { buf: work.into_buf(), len, imm }
+    }
+
+    fn kept(work: Work) -> Buf {
+        work.into_buf()
+    }
+}
+
+impl Output for Vec<Buf> {
+    type Kept = Self;
+
+    fn from_work(work: Work, _: Arrived) -> Self {
+        work.into_bufs()
+    }
+
+    fn kept(work: Work) -> Self {
+        work.into_bufs()
+    }
+}
+
+impl Output for () {
+    type Kept = ();
+
+    fn from_work(_: Work, _: Arrived) {}
+
+    fn kept(_: Work) {}
+}
+
+/// An operation, posted when it is made: awaiting it gives the result and the buffer, [`wait`](Self::wait) does so on
+/// a thread.
+///
+/// An operation for which the queue has no room is posted as soon as there is some; operations are posted in the order
+/// of the calls that make them. Dropping or forgetting it cancels nothing: the connection keeps the buffer until the
+/// operation is complete.
+///
+/// Under a tokio runtime, its reactor drives the connection from the first time on that one of its operations is
+/// awaited. Elsewhere the program calls [`Conn::process`](crate::Conn::process) when the connection's descriptor is
+/// readable.
+#[must_use = "its result says whether the operation was executed"]
+pub struct Op<T> {
+    state: State,
+    _output: PhantomData<fn() -> T>,
+}
+
+enum State {
+    /// In a slot of the connection's table.
+    Made(Arc<Shared>, u32),
+    /// Refused before it got there.
+    Refused(Work, Error),
+    Taken,
+}
+
+impl<T> Op<T> {
+    /// An operation, posted as soon as there is room, unless it is refused.
+    pub(crate) fn make(shared: &Arc<Shared>, work: Work, check: Result<()>) -> Self {
+        let added = match check {
+            Ok(()) => shared.add(work),
+            Err(error) => Err((work, error)),
+        };
+        let state = match added {
+            Ok(slot) => State::Made(shared.clone(), slot),
+            Err((work, error)) => State::Refused(work, error),
+        };
+        Self { state, _output: PhantomData }
+    }
+
+    /// Does not wait for the result: the same as dropping it, said aloud.
+    pub fn detach(self) {}
+}
+
+fn output<T: Output>(finished: Finished<Work>) -> Result<T, Failed<T::Kept>> {
+    match finished.result {
+        Ok(arrived) => Ok(T::from_work(finished.work, arrived)),
+        Err(error) => Err(Failed { error, buf: T::kept(finished.work) }),
+    }
+}
+
+impl<T: Output> Op<T> {
+    /// Waits for the result on this thread; not for use in a task of a runtime.
+    ///
+    /// # Errors
+    /// The failure of the operation, with its buffer.
+    pub fn wait(mut self) -> Result<T, Failed<T::Kept>> {
+        match std::mem::replace(&mut self.state, State::Taken) {
+            State::Made(shared, slot) => output(shared.wait_for(slot)),
+            State::Refused(work, error) => output(Finished { work, result: Err(error) }),
+            State::Taken => unreachable!("it is consumed when it is taken"),
+        }
+    }
+
+    /// The result, if it is there.
+    ///
+    /// # Errors
+    /// The operation itself, if it is not complete yet.
+    pub fn try_take(mut self) -> Result<Result<T, Failed<T::Kept>>, Self> {
+        match std::mem::replace(&mut self.state, State::Taken) {
+            State::Made(shared, slot) => match shared.try_take(slot) {
+                Some(finished) => Ok(output(finished)),
+                None => {
+                    self.state = State::Made(shared, slot);
+                    Err(self)
+                }
+            },
+            State::Refused(work, error) => Ok(output(Finished { work, result: Err(error) })),
+            State::Taken => unreachable!("it is consumed when it is taken"),
+        }
+    }
+}
+
+impl<T: Output> Future for Op<T> {
+    type Output = Result<T, Failed<T::Kept>>;
+
+    /// # Panics
+    /// If it is polled after it was ready.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match std::mem::replace(&mut self.state, State::Taken) {
+            State::Made(shared, slot) => match shared.poll_for(slot, context.waker()) {
+                Some(finished) => Poll::Ready(output(finished)),
+                None => {
+                    self.state = State::Made(shared, slot);
+                    Poll::Pending
+                }
+            },
+            State::Refused(work, error) => Poll::Ready(output(Finished { work, result: Err(error) })),
+            State::Taken => panic!("an operation was polled after it was ready"),
+        }
+    }
+}
+
+impl<T> Drop for Op<T> {
+    fn drop(&mut self) {
+        if let State::Made(shared, slot) = &self.state {
+            shared.detach(*slot);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Op<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.state {
+            State::Made(..) => "Op(made)",
+            State::Refused(..) => "Op(refused)",
+            State::Taken => "Op(taken)",
+        })
+    }
+}
+
+/// Operations that are posted one after the other, and that are complete together.
+///
+/// A write, a flush behind it and a store behind that arrive in this order, with one wait for all of them.
+#[must_use = "nothing is posted before submit"]
+pub struct Batch {
+    shared: Arc<Shared>,
+    requests: Vec<Request>,
+    refused: Option<Error>,
+}
+
+impl Batch {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, requests: Vec::new(), refused: None }
+    }
+
+    pub(crate) fn with(mut self, request: Request, check: Result<()>) -> Self {
+        self.requests.push(request);
+        if let Err(error) = check {
+            self.refused.get_or_insert(error);
+        }
+        self
+    }
+
+    /// Posts them. If one of them is refused, none is posted; if one fails, those behind it do.
+    ///
+    /// The result has the buffers in the order of the calls.
+    pub fn submit(self) -> Op<Vec<Buf>> {
+        let Self { shared, requests, refused } = self;
+        let check = match refused {
+            Some(error) => Err(error),
+            None if requests.is_empty() => Err(Error::new(ErrorKind::Invalid, "Batch::submit: it is empty")),
+            None => Ok(()),
+        };
+        Op::make(&shared, Work::Batch(requests), check)
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Batch({} operations)", self.requests.len())
+    }
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Peers: a device of this host. What is made from one is in the file of its type.
+
+use std::ffi::CString;
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+use rpma_core::config::ProviderChoice;
+use rpma_core::peer::Domain;
+use rpma_core::utils;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// What carries out the operations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Provider {
+    /// An RDMA device if one has the address, otherwise software.
+    #[default]
+    Auto,
+    /// RDMA devices alone, through libibverbs and librdmacm, which are loaded then.
+    RdmaCore,
+    /// Software RDMA alone: no device, no root, no kernel module.
+    Soft,
+}
+
+impl Provider {
+    /// What the environment variable `RPMA_PROVIDER` says: `auto`, `rdma-core` or `soft`, as for C programs. Not set:
+    /// [`Provider::Auto`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for any other value.
+    pub fn from_env() -> Result<Self> {
+        match rpma_core::config::provider() {
+            Ok(ProviderChoice::Auto) => Ok(Self::Auto),
+            Ok(ProviderChoice::RdmaCore) => Ok(Self::RdmaCore),
+            Ok(ProviderChoice::Soft) => Ok(Self::Soft),
+            Err(code) => Err(Error::of("Provider::from_env", code).with(ErrorKind::Invalid)),
+        }
+    }
+
+    fn choice(self) -> ProviderChoice {
+        match self {
+            Self::Auto => ProviderChoice::Auto,
+            Self::RdmaCore => ProviderChoice::RdmaCore,
+            Self::Soft => ProviderChoice::Soft,
+        }
+    }
+}
+
+/// A device of this host: connections and registered memory are made from it. A clone is the same one.
+#[derive(Clone)]
+pub struct Peer(Arc<Inner>);
+
+struct Inner {
+    core: Box<rpma_core::peer::Peer>,
+    at: SocketAddr,
+}
+
+// SAFETY: its objects are a verbs context and a protection domain, which all threads may use at once.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Peer {
+    /// The device that has a local address; its port is not used. The unspecified address (`0.0.0.0`) is served by
+    /// software alone.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoDevice`] if no device of this provider has the address.
+    pub fn open(addr: impl ToSocketAddrs, provider: Provider) -> Result<Self> {
+        Self::find("Peer::open", addr, |host| utils::device(provider.choice(), host))
+    }
+
+    /// The device that leads to a remote address; its port is not used.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoDevice`] if no device of this provider leads there.
+    pub fn open_to(addr: impl ToSocketAddrs, provider: Provider) -> Result<Self> {
+        Self::find("Peer::open_to", addr, |host| utils::device_to(provider.choice(), host))
+    }
+
+    fn find(
+        call: &str,
+        addr: impl ToSocketAddrs,
+        device: impl Fn(&std::ffi::CStr) -> rpma_core::error::Result<*mut rdma_sys::ibv_context>,
+    ) -> Result<Self> {
+        each_address(call, addr, |at| {
+            let (host, _) = host_and_port(at);
+            let failed = |code| Error::of(format_args!("{call}({at})"), code).with(ErrorKind::NoDevice);
+            let context = device(&host).map_err(failed)?;
+            // SAFETY: contexts of both providers live as long as the process.
+            let core = unsafe { rpma_core::peer::Peer::new(context) }.map_err(failed)?;
+            Ok(Self(Arc::new(Inner { core, at })))
+        })
+    }
+
+    pub(crate) fn domain(&self) -> &Domain {
+        self.0.core.domain()
+    }
+
+    /// What carries out the operations: never [`Provider::Auto`].
+    pub fn provider(&self) -> Provider {
+        if self.domain().api.name == "soft" { Provider::Soft } else { Provider::RdmaCore }
+    }
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Peer({:?}, {})", self.provider(), self.0.at.ip())
+    }
+}
+
+/// The first success with one of the addresses that a name has, or the last failure.
+pub(crate) fn each_address<T>(
+    call: &str,
+    addr: impl ToSocketAddrs,
+    then: impl Fn(SocketAddr) -> Result<T>,
+) -> Result<T> {
+    let unresolved =
+        |why: &dyn fmt::Display| Error::new(ErrorKind::Unreachable, format_args!("{call}: {why}"));
+    let mut last = unresolved(&"the name has no address");
+    for at in addr.to_socket_addrs().map_err(|error| unresolved(&error))? {
+        match then(at) {
+            Ok(done) => return Ok(done),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// The address and the port as rpma-core takes them.
+pub(crate) fn host_and_port(at: SocketAddr) -> (CString, CString) {
+    let host = match at {
+        SocketAddr::V6(at) if at.scope_id() != 0 => format!("{}%{}", at.ip(), at.scope_id()),
+        at => at.ip().to_string(),
+    };
+    // Neither text has a zero byte.
+    (CString::new(host).unwrap_or_default(), CString::new(at.port().to_string()).unwrap_or_default())
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Mapped memory, registered with the device of a peer.
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::mem::ManuallyDrop;
+use std::ptr::{self, NonNull};
+
+use rpma_core::mr::MrLocal;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::peer::Peer;
+
+/// What the memory of a region is.
+pub(crate) enum Source<'a> {
+    Anonymous,
+    File(&'a File, u64),
+}
+
+/// A mapping of whole pages, unmapped when dropped.
+struct Map {
+    addr: NonNull<u8>,
+    len: usize,
+}
+
+impl Map {
+    fn new(source: Source<'_>, len: usize) -> Result<Self> {
+        let failed = |errno: rustix::io::Errno| {
+            let kind =
+                if errno == rustix::io::Errno::NOMEM { ErrorKind::OutOfMemory } else { ErrorKind::Invalid };
+            Error::new(kind, format_args!("mmap of {len} bytes failed: {errno}"))
+        };
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: new mappings, at addresses that the kernel chooses, replace none. The file may be changed or
+        // truncated by others: `Region` gives no references to it, and a SIGBUS is no undefined behaviour.
+        let addr = unsafe {
+            match source {
+                Source::Anonymous => mmap_anonymous(ptr::null_mut(), len, access, MapFlags::PRIVATE),
+                Source::File(file, offset) => {
+                    mmap(ptr::null_mut(), len, access, MapFlags::SHARED, file, offset)
+                }
+            }
+        };
+        let addr =
+            NonNull::new(addr.map_err(failed)?.cast()).ok_or_else(|| failed(rustix::io::Errno::NOMEM))?;
+        Ok(Self { addr, len })
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: this object owns the mapping, which nothing uses any more. It fails only for a wrong address.
+        let _ = unsafe { munmap(self.addr.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Registered memory of a peer.
+// The order of the fields is the order of tear-down.
+pub(crate) struct Region {
+    mr: ManuallyDrop<Box<MrLocal>>,
+    map: Map,
+    len: usize,
+    _peer: Peer,
+}
+
+// SAFETY: the registration is a verbs object, which all threads may use at once; the address is that of a mapping
+// of its own. Who may access the bytes is up to the owner: `Buf` is alone with its part, `Exposed` uses atomics.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Maps and registers `len` bytes for these uses (`RPMA_MR_USAGE_*`).
+    pub(crate) fn new(peer: &Peer, source: Source<'_>, len: usize, usage: i32) -> Result<Self> {
+        if len == 0 {
+            return Err(Error::new(ErrorKind::Invalid, "a memory region cannot be empty"));
+        }
+        let map = Map::new(source, len)?;
+        // SAFETY: the region keeps the peer and the mapping, and deregisters before it releases them.
+        let mr = unsafe { MrLocal::register(peer.domain(), map.addr.as_ptr().cast::<c_void>(), len, usage) };
+        let mr = mr.map_err(|code| Error::of(format_args!("registering {len} bytes of memory"), code))?;
+        Ok(Self { mr: ManuallyDrop::new(mr), map, len, _peer: peer.clone() })
+    }
+
+    pub(crate) fn mr(&self) -> &MrLocal {
+        &self.mr
+    }
+
+    pub(crate) fn addr(&self) -> NonNull<u8> {
+        self.map.addr
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here; nothing uses the field after it.
+        let mr = unsafe { ManuallyDrop::take(&mut self.mr) };
+        if mr.close().is_err() {
+            // The device may still access the memory: it stays mapped for the life of the process.
+            let kept = Map { addr: self.map.addr, len: 0 };
+            std::mem::forget(std::mem::replace(&mut self.map, kept));
+        }
+    }
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Memory of a peer.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use rpma_core::abi::{RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT, RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY};
+use rpma_core::descriptor;
+use rpma_core::mr::MrRemote;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// What a flush guarantees when its operation is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush {
+    /// The writes before it are visible to the peer's program.
+    Visible,
+    /// They survive a loss of power at the peer.
+    Persistent,
+}
+
+/// Memory that a peer has exposed. A clone is the same memory.
+#[derive(Clone)]
+pub struct Remote {
+    mr: Arc<MrRemote>,
+    is_durable: bool,
+}
+
+impl Remote {
+    /// From the bytes of an [`Offer`](crate::Offer); what follows them is not read. The bytes of `rpma_mr_get_descriptor` alone are
+    /// memory that cannot be flushed to persistence.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if this is no offer.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let mr = MrRemote::from_descriptor(bytes).map_err(|code| Error::of("Remote::from_bytes", code))?;
+        let is_durable = bytes.get(descriptor::SIZE).is_some_and(|declared| *declared != 0);
+        Ok(Self { mr: mr.into(), is_durable })
+    }
+
+    pub(crate) fn mr(&self) -> &MrRemote {
+        &self.mr
+    }
+
+    pub(crate) fn is_durable(&self) -> bool {
+        self.is_durable
+    }
+
+    /// The size in bytes.
+    pub fn len(&self) -> u64 {
+        self.mr.size() as u64
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A range of it, in bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfRange`] if it is not inside.
+    pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<RemoteSlice> {
+        let size = self.len();
+        let from = match range.start_bound() {
+            Bound::Included(from) => Some(*from),
+            Bound::Excluded(before) => before.checked_add(1),
+            Bound::Unbounded => Some(0),
+        };
+        let end = match range.end_bound() {
+            Bound::Included(last) => last.checked_add(1),
+            Bound::Excluded(end) => Some(*end),
+            Bound::Unbounded => Some(size),
+        };
+        let len = from.zip(end).and_then(|(from, end)| end.checked_sub(from));
+        match (from, len) {
+            (Some(offset), Some(len)) if size.checked_sub(offset).is_some_and(|rest| len <= rest) => {
+                Ok(RemoteSlice { remote: self.clone(), offset: offset as usize, len: len as usize })
+            }
+            _ => {
+                let (offset, len) = (from.unwrap_or(u64::MAX), len.unwrap_or(u64::MAX));
+                let kind = ErrorKind::OutOfRange { offset, len, size };
+                Err(Error::new(kind, format_args!("Remote::slice: {len} bytes at {offset} of {size}")))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Remote({} bytes)", self.len())
+    }
+}
+
+/// A range of a peer's memory, inside of it.
+#[derive(Clone, Debug)]
+pub struct RemoteSlice {
+    remote: Remote,
+    offset: usize,
+    len: usize,
+}
+
+impl RemoteSlice {
+    /// The length in bytes.
+    pub fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn mr(&self) -> &MrRemote {
+        self.remote.mr()
+    }
+
+    pub(crate) fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Fails unless a buffer of this length fits.
+    pub(crate) fn fits(&self, call: &str, len: usize) -> Result<()> {
+        if len == self.len {
+            return Ok(());
+        }
+        let kind = ErrorKind::OutOfRange { offset: self.offset as u64, len: len as u64, size: self.len() };
+        Err(Error::new(
+            kind,
+            format_args!("Conn::{call}: a buffer of {len} bytes for {} bytes of the peer", self.len),
+        ))
+    }
+
+    pub(crate) fn readable(&self, call: &str) -> Result<()> {
+        self.permits(call, self.mr().is_readable(), "read")
+    }
+
+    pub(crate) fn writable(&self, call: &str) -> Result<()> {
+        self.permits(call, self.mr().is_writable(), "write")
+    }
+
+    fn permits(&self, call: &str, is_permitted: bool, access: &str) -> Result<()> {
+        if is_permitted {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::NotPermitted,
+            format_args!("Conn::{call}: the peer did not expose this memory for {access} access"),
+        ))
+    }
+
+    pub(crate) fn flushable(&self, how: Flush) -> Result<()> {
+        let (usage, kind, what) = match how {
+            Flush::Visible => (RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY, ErrorKind::NotPermitted, "visibility"),
+            Flush::Persistent => (RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT, ErrorKind::NotDurable, "persistence"),
+        };
+        let is_declared = how == Flush::Visible || self.remote.is_durable();
+        if is_declared && self.mr().flush_type() & usage != 0 {
+            return Ok(());
+        }
+        Err(Error::new(
+            kind,
+            format_args!("Conn::flush: the peer did not expose this memory for flush to {what}"),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rpma_core::descriptor::Descriptor;
+
+    fn offer(size: u64, usage: u8, is_durable: u8) -> Vec<u8> {
+        let mut bytes = Descriptor { addr: 0x1000, size, rkey: 7, usage }.encode().to_vec();
+        bytes.push(is_durable);
+        bytes
+    }
+
+    #[test]
+    fn slices_are_inside() {
+        let remote = Remote::from_bytes(&offer(64, 9, 0)).unwrap();
+        assert_eq!(remote.slice(..).unwrap().len(), 64);
+        assert_eq!(remote.slice(60..64).unwrap().len(), 4);
+        assert_eq!(remote.slice(60..=63).unwrap().len(), 4);
+        assert!(remote.slice(64..64).unwrap().is_empty());
+        for (from, end) in [(0, 65), (65, 65), (8, 7), (u64::MAX, u64::MAX)] {
+            let kind = remote.slice(from..end).unwrap_err().kind();
+            assert!(matches!(kind, ErrorKind::OutOfRange { size: 64, .. }), "{from}..{end}: {kind:?}");
+        }
+        assert!(remote.slice(0..=u64::MAX).is_err());
+    }
+
+    #[test]
+    fn rights_are_those_of_the_offer() {
+        let all = |usage, durable| Remote::from_bytes(&offer(64, usage, durable)).unwrap().slice(..).unwrap();
+        let kind = |result: Result<()>| result.err().map(|error| error.kind());
+        assert_eq!(kind(all(1, 0).readable("read")), None);
+        assert_eq!(kind(all(1, 0).writable("write")), Some(ErrorKind::NotPermitted));
+        assert_eq!(kind(all(8, 0).readable("read")), Some(ErrorKind::NotPermitted));
+        assert_eq!(kind(all(16, 0).flushable(Flush::Visible)), None);
+        assert_eq!(kind(all(8, 1).flushable(Flush::Visible)), Some(ErrorKind::NotPermitted));
+        assert_eq!(kind(all(32, 1).flushable(Flush::Persistent)), None);
+        assert_eq!(kind(all(32, 0).flushable(Flush::Persistent)), Some(ErrorKind::NotDurable));
+        assert_eq!(kind(all(16, 1).flushable(Flush::Persistent)), Some(ErrorKind::NotDurable));
+    }
+}

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! A connection as its handles, its operations and the reactor share it.
+
+#![forbid(unsafe_code)]
+
+use std::future::poll_fn;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use rpma_core::abi::rpma_conn_event;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::link::{self, Link};
+use crate::peer::Peer;
+use crate::ready::{self, Driven, Registration};
+use crate::table::{After, Finished, Queue, Table};
+use crate::work::{Request, Work};
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Closed {
+    /// One side closed it.
+    Closed,
+    /// It broke: the peer ended, or does not answer any more.
+    Lost,
+}
+
+/// How far the connection is.
+#[derive(Clone, Debug)]
+enum Phase {
+    Connecting,
+    Established,
+    /// The attempt failed.
+    Failed(ErrorKind, Box<str>),
+    Ended(Closed, Box<str>),
+}
+
+pub(crate) struct State {
+    table: Table<Work>,
+    phase: Phase,
+    is_closing: bool,
+    /// Those who wait for the phase to change, or for the operations to be over.
+    waiting: Vec<Waker>,
+}
+
+/// A connection.
+// The order of the fields is the order of tear-down: buffers that a device may access are released after the queue
+// pair.
+pub(crate) struct Shared {
+    registration: Registration,
+    pub(crate) link: Link,
+    state: Mutex<State>,
+    _peer: Peer,
+}
+
+impl Shared {
+    pub(crate) fn new(peer: Peer, link: Link, (send, receive): (u32, u32)) -> Arc<Self> {
+        let state = State {
+            table: Table::new(send, receive),
+            phase: Phase::Connecting,
+            is_closing: false,
+            waiting: Vec::new(),
+        };
+        Arc::new(Self { registration: Registration::default(), link, state: Mutex::new(state), _peer: peer })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an operation, which is posted as soon as there is room: its slot. It comes back if it can never be.
+    pub(crate) fn add(&self, work: Work) -> Result<u32, (Work, Error)> {
+        let queue = match work.requests() {
+            [Request::Receive { .. }] => Queue::Receive,
+            _ => Queue::Send,
+        };
+        let requests = work.requests().len() as u32;
+        let mut after = After::default();
+        let mut state = self.lock();
+        let room = state.table.size(queue);
+        let refused = state.ended_error().or_else(|| {
+            let text = format_args!("{requests} requests for a queue of {room}");
+            (requests > room).then(|| Error::new(ErrorKind::Invalid, text))
+        });
+        if let Some(error) = refused {
+            return Err((work, error));
+        }
+        let slot = state.table.add(queue, work, requests);
+        self.post(&mut state, queue, &mut after);
+        drop(state);
+        after.run();
+        Ok(slot)
+    }
+
+    /// Posts what fits.
+    fn post(&self, state: &mut State, queue: Queue, after: &mut After<Work>) {
+        while let Some((slot, work)) = state.table.next(queue) {
+            let mut posted = 0;
+            let failed = work.requests().iter().find_map(|request| {
+                let error = self.link.post(request, slot).err();
+                posted += u32::from(error.is_none());
+                error
+            });
+            if let Some(error) = failed {
+                state.table.not_posted(slot, posted, error, after);
+            }
+        }
+    }
+
+    /// Takes the completions that are there; whether there was one.
+    fn complete(&self, state: &mut State, after: &mut After<Work>) -> bool {
+        let peer = self.link.peer_addr();
+        let table = &mut state.table;
+        let polled = self.link.poll(|completion| {
+            let slot = completion.slot;
+            let result = completion.result.map_err(|status| match table.work(slot) {
+                Some(work) => link::failure(peer, &work.requests()[0], status),
+                None => Error::new(ErrorKind::Status(status), "an operation failed"),
+            });
+            table.complete(slot, result, after);
+        });
+        let found = polled.unwrap_or_else(|error| {
+            state.end(Closed::Lost, error.to_string(), after);
+            false
+        });
+        if found {
+            self.post(state, Queue::Send, after);
+            self.post(state, Queue::Receive, after);
+            if !state.table.is_busy(Queue::Send) {
+                state.wake_all(after);
+            }
+        }
+        found
+    }
+
+    fn take_events(&self, state: &mut State, after: &mut After<Work>) {
+        loop {
+            let (event, reason) = match self.link.next_event() {
+                Ok(None) => return,
+                Ok(Some(event)) => event,
+                Err(error) => return state.end(Closed::Lost, error.to_string(), after),
+            };
+            match event {
+                rpma_conn_event::RPMA_CONN_ESTABLISHED => {
+                    state.phase = Phase::Established;
+                    state.wake_all(after);
+                }
+                rpma_conn_event::RPMA_CONN_REJECTED => state.fail(ErrorKind::Rejected, reason, after),
+                rpma_conn_event::RPMA_CONN_UNREACHABLE => state.fail(ErrorKind::Unreachable, reason, after),
+                rpma_conn_event::RPMA_CONN_CLOSED => {
+                    // The peer's request: this side ends, too, which flushes what is still posted.
+                    if !std::mem::replace(&mut state.is_closing, true) {
+                        let _ = self.link.disconnect();
+                    }
+                    state.end(Closed::Closed, "the connection is closed".into(), after);
+                }
+                _ => state.end(Closed::Lost, reason, after),
+            }
+        }
+    }
+
+    /// Takes the result of an operation without driving more than the completion queue.
+    pub(crate) fn try_take(&self, slot: u32) -> Option<Finished<Work>> {
+        self.take(slot, None)
+    }
+
+    fn take(&self, slot: u32, waker: Option<&Waker>) -> Option<Finished<Work>> {
+        let mut after = After::default();
+        let mut state = self.lock();
+        let mut finished = state.table.take(slot, None);
+        if finished.is_none() && self.complete(&mut state, &mut after) {
+            finished = state.table.take(slot, None);
+        }
+        if finished.is_none() {
+            finished = state.table.take(slot, waker);
+        }
+        drop(state);
+        after.run();
+        finished
+    }
+
+    pub(crate) fn poll_for(self: &Arc<Self>, slot: u32, waker: &Waker) -> Option<Finished<Work>> {
+        self.take(slot, Some(waker)).or_else(|| {
+            ready::watch(self);
+            self.try_take(slot)
+        })
+    }
+
+    pub(crate) fn wait_for(&self, slot: u32) -> Finished<Work> {
+        // Most operations of one host are complete when they are posted.
+        self.try_take(slot).unwrap_or_else(|| {
+            match ready::block_on(self, |waker| self.take(slot, Some(waker))) {
+                Ok(finished) => finished,
+                // Without a descriptor to wait with, the thread polls.
+                Err(_) => loop {
+                    self.drive();
+                    if let Some(finished) = self.try_take(slot) {
+                        break finished;
+                    }
+                    std::thread::yield_now();
+                },
+            }
+        })
+    }
+
+    pub(crate) fn detach(&self, slot: u32) {
+        let mut after = After::default();
+        self.lock().table.detach(slot, &mut after);
+        after.run();
+    }
+
+    /// What `check` says of the state, once it says something.
+    fn check<T>(&self, waker: &Waker, check: impl Fn(&State) -> Option<T>) -> Option<T> {
+        let mut state = self.lock();
+        let found = check(&state);
+        if found.is_none() && !state.waiting.iter().any(|known| known.will_wake(waker)) {
+            state.waiting.push(waker.clone());
+        }
+        found
+    }
+
+    pub(crate) async fn until<T>(self: &Arc<Self>, check: impl Fn(&State) -> Option<T>) -> T {
+        poll_fn(|context| {
+            let found = self.check(context.waker(), &check).or_else(|| {
+                ready::watch(self);
+                self.check(context.waker(), &check)
+            });
+            found.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    pub(crate) fn block_until<T>(&self, check: impl Fn(&State) -> Option<T>) -> Result<T> {
+        ready::block_on(self, |waker| self.check(waker, &check))
+    }
+}
+
+impl Shared {
+    /// Disconnects, unless one side has; whether the connection still exists.
+    pub(crate) fn begin_close(&self) -> Result<bool> {
+        let mut state = self.lock();
+        if !matches!(state.phase, Phase::Established) {
+            return Ok(false);
+        }
+        if !std::mem::replace(&mut state.is_closing, true) {
+            self.link.disconnect()?;
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if matches!(state.phase, Phase::Established) && !state.is_closing {
+            // So that the peer learns of the end at once. What it may say of it is of no interest any more.
+            let _ = self.link.disconnect();
+        }
+    }
+}
+
+impl State {
+    fn wake_all(&mut self, after: &mut After<Work>) {
+        for waker in self.waiting.drain(..) {
+            after.wake(Some(waker));
+        }
+    }
+
+    fn fail(&mut self, kind: ErrorKind, reason: String, after: &mut After<Work>) {
+        self.phase = Phase::Failed(kind, reason.into());
+        self.wake_all(after);
+    }
+
+    fn end(&mut self, how: Closed, reason: String, after: &mut After<Work>) {
+        if let Phase::Connecting = self.phase {
+            return self.fail(ErrorKind::Lost, reason, after);
+        }
+        if !matches!(self.phase, Phase::Ended(..)) {
+            self.phase = Phase::Ended(how, reason.into());
+        }
+        let error = self.ended_error();
+        if error.is_some() {
+            self.table.fail_waiting(|| self.phase.error(), after);
+        }
+        self.wake_all(after);
+    }
+
+    /// Why no operation can be made any more.
+    fn ended_error(&self) -> Option<Error> {
+        match self.phase {
+            Phase::Failed(..) | Phase::Ended(..) => Some(self.phase.error()),
+            _ if self.is_closing => Some(self.phase.error()),
+            Phase::Connecting | Phase::Established => None,
+        }
+    }
+
+    pub(crate) fn is_established(&self) -> Option<Result<()>> {
+        match self.phase {
+            Phase::Connecting => None,
+            Phase::Established => Some(Ok(())),
+            Phase::Failed(..) | Phase::Ended(..) => Some(Err(self.phase.error())),
+        }
+    }
+}
+
+impl Phase {
+    fn error(&self) -> Error {
+        match self {
+            Self::Failed(kind, reason) => Error::new(*kind, reason),
+            Self::Ended(Closed::Lost, reason) => Error::new(ErrorKind::Lost, reason),
+            Self::Ended(Closed::Closed, reason) => Error::new(ErrorKind::Closed, reason),
+            Self::Connecting | Self::Established => Error::new(ErrorKind::Closed, "the connection is closed"),
+        }
+    }
+}
+
+impl Driven for Shared {
+    fn drive(&self) {
+        let mut after = After::default();
+        let mut state = self.lock();
+        loop {
+            self.complete(&mut state, &mut after);
+            match self.link.take_completion_event() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => break state.end(Closed::Lost, error.to_string(), &mut after),
+            }
+        }
+        self.take_events(&mut state, &mut after);
+        drop(state);
+        after.run();
+    }
+
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.link.fds().into()
+    }
+
+    fn registration(&self) -> &Registration {
+        &self.registration
+    }
+}
+
+impl State {
+    pub(crate) fn how(&self) -> Option<Closed> {
+        match self.phase {
+            Phase::Ended(how, _) => Some(how),
+            Phase::Failed(..) => Some(Closed::Lost),
+            Phase::Connecting | Phase::Established => None,
+        }
+    }
+
+    /// Whether nothing but receives is left to do.
+    pub(crate) fn is_quiet(&self) -> Option<Result<()>> {
+        match self.phase {
+            Phase::Ended(Closed::Lost, _) => Some(Err(self.phase.error())),
+            _ => (!self.table.is_busy(Queue::Send)).then_some(Ok(())),
+        }
+    }
+}

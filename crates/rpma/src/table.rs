@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The operations of a connection, from the call that makes one until its result is taken.
+//!
+//! An operation is in a slot, whose number is the `wr_id` of its work requests. It owns its buffers from the
+//! call on, whatever becomes of the future: memory that a device may access is never in other hands. Every
+//! request is signalled, so an operation is over when as many completions have arrived as requests were
+//! posted.
+//!
+//! ```text
+//! add ─▶ waiting ─next─▶ posted ─complete, for each request─▶ done ─take─▶ free
+//!          detach: the same way, but an operation that is done is free at once
+//! ```
+
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::mem;
+use std::task::Waker;
+
+use crate::error::Error;
+
+/// The queue of a queue pair that the requests of an operation use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queue {
+    Send = 0,
+    Receive = 1,
+}
+
+/// What a completion says of a message that was received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Arrived {
+    pub len: usize,
+    pub imm: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Free,
+    Waiting,
+    Posted,
+    Done,
+}
+
+struct Slot<W> {
+    stage: Stage,
+    queue: Queue,
+    /// Requests: all of them while it waits, then those without a completion.
+    requests: u32,
+    /// Nobody takes the result.
+    is_detached: bool,
+    work: Option<W>,
+    arrived: Arrived,
+    /// The first error.
+    error: Option<Error>,
+    waker: Option<Waker>,
+}
+
+/// What is to be done once the table is not locked any more: a waker or the memory of a buffer may lock
+/// something itself.
+#[must_use]
+pub(crate) struct After<W> {
+    wakers: Vec<Waker>,
+    dropped: Vec<W>,
+}
+
+impl<W> Default for After<W> {
+    fn default() -> Self {
+        Self { wakers: Vec::new(), dropped: Vec::new() }
+    }
+}
+
+impl<W> After<W> {
+    pub(crate) fn wake(&mut self, waker: Option<Waker>) {
+        self.wakers.extend(waker);
+    }
+
+    pub(crate) fn run(self) {
+        drop(self.dropped);
+        for waker in self.wakers {
+            waker.wake();
+        }
+    }
+}
+
+/// The operations of a connection; `W` is what an operation owns.
+pub(crate) struct Table<W> {
+    slots: Vec<Slot<W>>,
+    free: Vec<u32>,
+    /// Operations that are not posted yet, in the order of their calls.
+    waiting: [VecDeque<u32>; 2],
+    /// How many more requests fit into each queue, and the size of each.
+    room: [u32; 2],
+    size: [u32; 2],
+}
+
+/// A finished operation.
+pub(crate) struct Finished<W> {
+    pub work: W,
+    pub result: Result<Arrived, Error>,
+}
+
+impl<W> Table<W> {
+    /// A table for queues of these sizes.
+    pub(crate) fn new(send: u32, receive: u32) -> Self {
+        let size = [send, receive];
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            waiting: [VecDeque::new(), VecDeque::new()],
+            room: size,
+            size,
+        }
+    }
+
+    /// The number of requests that fit into an empty queue.
+    pub(crate) fn size(&self, queue: Queue) -> u32 {
+        self.size[queue as usize]
+    }
+
+    /// Adds an operation of so many requests, which must fit into the empty queue.
+    pub(crate) fn add(&mut self, queue: Queue, work: W, requests: u32) -> u32 {
+        debug_assert!(requests > 0 && requests <= self.size(queue));
+        let slot = Slot {
+            stage: Stage::Waiting,
+            queue,
+            requests,
+            is_detached: false,
+            work: Some(work),
+            arrived: Arrived::default(),
+            error: None,
+            waker: None,
+        };
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.slots[number as usize] = slot;
+                number
+            }
+            None => {
+                self.slots.push(slot);
+                (self.slots.len() - 1) as u32
+            }
+        };
+        self.waiting[queue as usize].push_back(number);
+        number
+    }
+
+    /// What an operation owns, until its result is taken.
+    pub(crate) fn work(&self, number: u32) -> Option<&W> {
+        self.slots.get(number as usize)?.work.as_ref()
+    }
+
+    /// The next operation to be posted, if its requests fit: now it is posted.
+    pub(crate) fn next(&mut self, queue: Queue) -> Option<(u32, &W)> {
+        let number = *self.waiting[queue as usize].front()?;
+        let slot = &mut self.slots[number as usize];
+        let room = &mut self.room[queue as usize];
+        *room = room.checked_sub(slot.requests)?;
+        slot.stage = Stage::Posted;
+        self.waiting[queue as usize].pop_front();
+        slot.work.as_ref().map(|work| (number, work))
+    }
+
+    /// Only `posted` requests of an operation that [`Self::next`] returned could be posted.
+    pub(crate) fn not_posted(&mut self, number: u32, posted: u32, error: Error, after: &mut After<W>) {
+        let Some(slot) = self.slots.get_mut(number as usize) else { return };
+        slot.error.get_or_insert(error);
+        for _ in posted..slot.requests {
+            self.one_less(number, after);
+        }
+    }
+
+    /// A request of an operation is complete.
+    pub(crate) fn complete(&mut self, number: u32, result: Result<Arrived, Error>, after: &mut After<W>) {
+        let Some(slot) = self.slots.get_mut(number as usize).filter(|slot| slot.stage == Stage::Posted)
+        else {
+            debug_assert!(false, "a completion of slot {number}, which is not posted");
+            return;
+        };
+        match result {
+            Ok(arrived) => slot.arrived = arrived,
+            Err(error) => drop(slot.error.get_or_insert(error)),
+        }
+        self.one_less(number, after);
+    }
+
+    fn one_less(&mut self, number: u32, after: &mut After<W>) {
+        let slot = &mut self.slots[number as usize];
+        self.room[slot.queue as usize] += 1;
+        slot.requests -= 1;
+        if slot.requests == 0 {
+            self.end(number, after);
+        }
+    }
+
+    fn end(&mut self, number: u32, after: &mut After<W>) {
+        let slot = &mut self.slots[number as usize];
+        after.wake(slot.waker.take());
+        if slot.is_detached {
+            after.dropped.extend(slot.work.take());
+            self.release(number);
+        } else {
+            slot.stage = Stage::Done;
+        }
+    }
+
+    fn release(&mut self, number: u32) {
+        self.slots[number as usize].stage = Stage::Free;
+        self.slots[number as usize].error = None;
+        self.free.push(number);
+    }
+
+    /// The operation's result, if it is over. Otherwise `waker` is woken then, instead of an earlier one.
+    pub(crate) fn take(&mut self, number: u32, waker: Option<&Waker>) -> Option<Finished<W>> {
+        let slot = &mut self.slots[number as usize];
+        if slot.stage != Stage::Done {
+            if let Some(waker) = waker {
+                match &mut slot.waker {
+                    Some(known) => known.clone_from(waker),
+                    none => *none = Some(waker.clone()),
+                }
+            }
+            return None;
+        }
+        let (work, error, arrived) = (slot.work.take()?, slot.error.take(), slot.arrived);
+        self.release(number);
+        Some(Finished { work, result: error.map_or(Ok(arrived), Err) })
+    }
+
+    /// Nobody takes the operation's result.
+    pub(crate) fn detach(&mut self, number: u32, after: &mut After<W>) {
+        let slot = &mut self.slots[number as usize];
+        (slot.is_detached, slot.waker) = (true, None);
+        if slot.stage == Stage::Done {
+            after.dropped.extend(slot.work.take());
+            self.release(number);
+        }
+    }
+
+    /// Operations that are not posted fail.
+    pub(crate) fn fail_waiting(&mut self, error: impl Fn() -> Error, after: &mut After<W>) {
+        for queue in [0, 1] {
+            for number in mem::take(&mut self.waiting[queue]) {
+                let slot = &mut self.slots[number as usize];
+                (slot.requests, slot.error) = (0, Some(error()));
+                self.end(number, after);
+            }
+        }
+    }
+
+    /// Whether an operation of this queue is waiting or posted.
+    pub(crate) fn is_busy(&self, queue: Queue) -> bool {
+        self.slots
+            .iter()
+            .any(|slot| slot.queue == queue && matches!(slot.stage, Stage::Waiting | Stage::Posted))
+    }
+}
+
+#[cfg(test)]
+mod tests;
