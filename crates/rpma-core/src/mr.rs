@@ -201,7 +201,7 @@ unsafe fn register_otherwise(
 }
 
 /// A memory region of a remote peer.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct MrRemote {
     region: Descriptor,
     /// The number of bytes that reads and that writes may access: the region's size, or 0 without the usage

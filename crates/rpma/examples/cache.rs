@@ -6,9 +6,9 @@
 //! cargo run --example cache -- 127.0.0.1:7204 color
 //! ```
 //!
-//! The server exposes an array of slots, in which a key has its place by a hash. It changes values at any time: the
-//! version of a slot is odd meanwhile and larger afterwards, so that a client that reads a slot during a change sees it,
-//! and reads again (a sequence lock).
+//! The server exposes an array of slots, in which a key has its place by a hash. It changes values at any
+//! time: the version of a slot is odd meanwhile and larger afterwards, so that a client that reads a slot
+//! during a change sees it, and reads again (a sequence lock).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{Ordering, fence};
@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use rpma::{Access, Conn, Exposed, Peer, Pool, Provider, Result};
 
-/// A slot: a version of 8 bytes, the lengths of key and value in 2 bytes each, both, and the version again. A read
-/// need not read a slot in order, but each 8 bytes at once, and a change that it has seen in part shows in one of the
-/// versions.
+/// A slot: a version of 8 bytes, the lengths of key and value in 2 bytes each, both, and the version again. A
+/// read need not read a slot in order, but each 8 bytes at once, and a change that it has seen in part shows
+/// in one of the versions.
 const SLOT: usize = 128;
 const SLOTS: usize = 1024;
 const ROOM: usize = SLOT - 8 - 4 - 8;

@@ -7,10 +7,10 @@
 //! cargo run --example log -- read 127.0.0.1:7204
 //! ```
 //!
-//! The file begins with the number of records, a word that is written at once. A record is written and made persistent
-//! before the number that includes it: whoever reads the number finds so many whole records. A writer that crashes
-//! between the two leaves a record that nobody sees, and that the next one replaces. The server does nothing but
-//! accept connections; it may be killed and started again.
+//! The file begins with the number of records, a word that is written at once. A record is written and made
+//! persistent before the number that includes it: whoever reads the number finds so many whole records. A
+//! writer that crashes between the two leaves a record that nobody sees, and that the next one replaces. The
+//! server does nothing but accept connections; it may be killed and started again.
 
 use std::fs::File;
 
@@ -90,9 +90,9 @@ async fn append(peer: &Peer, conn: &Conn, text: &[u8]) -> Result<u64> {
     let (at, head) = (log.slice(at..at + RECORD)?, log.slice(0..8)?);
     // In this order: if one of them fails, those behind it are not executed.
     conn.batch()
-        .write(record, at.clone())
+        .write(record, at)
         .flush(at, Flush::Persistent)
-        .store(number + 1, head.clone())
+        .store(number + 1, head)
         .flush(head, Flush::Persistent)
         .submit()
         .await?;

@@ -14,7 +14,8 @@ use crate::error::Result;
 use crate::peer::Peer;
 use crate::region::{Region, Source};
 
-/// What buffers are registered for: everything that the local side of an operation does, nothing that a peer does.
+/// What buffers are registered for: everything that the local side of an operation does, nothing that a peer
+/// does.
 const LOCAL: i32 = RPMA_MR_USAGE_READ_DST | RPMA_MR_USAGE_WRITE_SRC | RPMA_MR_USAGE_SEND | RPMA_MR_USAGE_RECV;
 
 /// Memory for buffers, all zero.

@@ -12,12 +12,12 @@ use crate::peer::Peer;
 
 /// Registered memory of this process: the source or destination of operations.
 ///
-/// A `Buf` is the only way to its bytes, and dereferences to `[u8]`. An operation takes it and gives it back with
-/// its result. It can be divided and put together again; the memory is deregistered and unmapped when the last
-/// part is dropped, or returns to its [`Pool`](crate::Pool).
+/// A `Buf` is the only way to its bytes, and dereferences to `[u8]`. An operation takes it and gives it back
+/// with its result. It can be divided and put together again; the memory is deregistered and unmapped when
+/// the last part is dropped, or returns to its [`Pool`](crate::Pool).
 ///
-/// No peer can access it, with one exception: iWARP adapters need remote write access to the destination of a read
-/// while it is registered, so that a hostile peer that guesses its key could change it.
+/// No peer can access it, with one exception: iWARP adapters need remote write access to the destination of a
+/// read while it is registered, so that a hostile peer that guesses its key could change it.
 pub struct Buf {
     addr: NonNull<u8>,
     len: usize,
@@ -33,8 +33,9 @@ impl Peer {
     /// A buffer of `len` bytes, all zero: mapped and registered for it alone.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if `len` is 0; [`ErrorKind::OutOfMemory`]; [`ErrorKind::Provider`] if the device does
-    /// not register it, for example because of the limit of locked memory (`ulimit -l`), which the text says.
+    /// [`ErrorKind::Invalid`] if `len` is 0; [`ErrorKind::OutOfMemory`]; [`ErrorKind::Provider`] if the
+    /// device does not register it, for example because of the limit of locked memory (`ulimit -l`), which
+    /// the text says.
     pub fn buf(&self, len: usize) -> Result<Buf> {
         Buf::new(self, len)
     }
@@ -104,8 +105,8 @@ impl Deref for Buf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the bytes are mapped as long as `home` and were zero at first. This buffer alone owns them: an
-        // operation that a device carries out has taken it.
+        // SAFETY: the bytes are mapped as long as `home` and were zero at first. This buffer alone owns them:
+        // an operation that a device carries out has taken it.
         unsafe { std::slice::from_raw_parts(self.addr.as_ptr(), self.len) }
     }
 }

@@ -17,11 +17,12 @@ use crate::remote::{Flush, Remote, RemoteSlice};
 use crate::shared::{Closed, Shared, State};
 use crate::work::{Request, Work};
 
-/// A connection to a peer. A clone is the same connection; it ends when it is closed, or with the last clone and the
-/// last operation.
+/// A connection to a peer. A clone is the same connection; it ends when it is closed, or with the last clone
+/// and the last operation.
 ///
-/// Operations of a connection are executed in the order of the calls, with one exception: a read, and a flush, may be
-/// executed while earlier reads are not complete. All methods may be called by all threads and tasks.
+/// Operations of a connection are executed in the order of the calls, with one exception: a read, and a
+/// flush, may be executed while earlier reads are not complete. All methods may be called by all threads and
+/// tasks.
 #[derive(Clone)]
 pub struct Conn {
     shared: Arc<Shared>,
@@ -67,7 +68,7 @@ impl Conn {
     /// [`ErrorKind::Invalid`] if it offered less.
     pub fn remote(&self, index: usize) -> Result<Remote> {
         let remotes = &self.about.remotes;
-        remotes.get(index).cloned().ok_or_else(|| {
+        remotes.get(index).copied().ok_or_else(|| {
             Error::new(
                 ErrorKind::Invalid,
                 format_args!("Conn::remote({index}): the peer offered {} memory regions", remotes.len()),
@@ -87,15 +88,16 @@ impl Conn {
     /// Reads a range of the peer's memory into a buffer of the same length.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfRange`] if the lengths differ; [`ErrorKind::NotPermitted`] if the peer did not expose the
-    /// memory for reading, or has revoked it; [`ErrorKind::Closed`] and [`ErrorKind::Lost`].
+    /// [`ErrorKind::OutOfRange`] if the lengths differ; [`ErrorKind::NotPermitted`] if the peer did not
+    /// expose the memory for reading, or has revoked it; [`ErrorKind::Closed`] and [`ErrorKind::Lost`].
     pub fn read(&self, from: RemoteSlice, to: Buf) -> Op<Buf> {
         let check = from.readable("read").and_then(|()| from.fits("read", to.len()));
         self.make(Request::Read { to, from }, check)
     }
 
-    /// Writes a buffer to a range of the same length of the peer's memory. When it is complete, the buffer is free;
-    /// what was written is visible to the peer's program behind a [`flush`](Self::flush) or a later message.
+    /// Writes a buffer to a range of the same length of the peer's memory. When it is complete, the buffer is
+    /// free; what was written is visible to the peer's program behind a [`flush`](Self::flush) or a later
+    /// message.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -116,7 +118,8 @@ impl Conn {
     /// Sends a message to a receive that the peer has posted or will post.
     ///
     /// # Errors
-    /// [`ErrorKind::Closed`] and [`ErrorKind::Lost`]; [`ErrorKind::Status`] if the peer's receive is too short.
+    /// [`ErrorKind::Closed`] and [`ErrorKind::Lost`]; [`ErrorKind::Status`] if the peer's receive is too
+    /// short.
     pub fn send(&self, message: Buf) -> Op<Buf> {
         self.make(Request::Send { from: message, imm: None }, Ok(()))
     }
@@ -132,8 +135,8 @@ impl Conn {
     /// Receives one message of at most the buffer's length. Messages fill receives in the order of both.
     ///
     /// # Errors
-    /// [`ErrorKind::Closed`] and [`ErrorKind::Lost`]; [`ErrorKind::Status`] if the message is longer, which ends the
-    /// connection.
+    /// [`ErrorKind::Closed`] and [`ErrorKind::Lost`]; [`ErrorKind::Status`] if the message is longer, which
+    /// ends the connection.
     pub fn recv(&self, to: Buf) -> Op<Received> {
         self.make(Request::Receive { to }, Ok(()))
     }
@@ -148,12 +151,12 @@ impl Conn {
         self.make(Request::Flush { range, how }, check)
     }
 
-    /// Writes 8 bytes at once, in the byte order of this host, behind everything written before: whoever sees them
-    /// sees that, too.
+    /// Writes 8 bytes at once, in the byte order of this host, behind everything written before: whoever sees
+    /// them sees that, too.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfRange`] if the range is not 8 bytes long, [`ErrorKind::Invalid`] if it does not begin at a
-    /// multiple of 8; otherwise as for [`read`](Self::read).
+    /// [`ErrorKind::OutOfRange`] if the range is not 8 bytes long, [`ErrorKind::Invalid`] if it does not
+    /// begin at a multiple of 8; otherwise as for [`read`](Self::read).
     pub fn store(&self, value: u64, to: RemoteSlice) -> Op<()> {
         let check = check_store(&to);
         self.make(Request::Store { value, to }, check)
@@ -177,8 +180,8 @@ impl Conn {
         self.shared.block_until(State::how)
     }
 
-    /// Waits for all operations but receives, then closes the connection: the peer learns of it, and receives that
-    /// are posted fail with [`ErrorKind::Closed`].
+    /// Waits for all operations but receives, then closes the connection: the peer learns of it, and receives
+    /// that are posted fail with [`ErrorKind::Closed`].
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] if the connection broke.
@@ -202,8 +205,8 @@ impl Conn {
         Ok(())
     }
 
-    /// Does what there is to do: takes completions and events, and posts what waits for room. For programs without a
-    /// runtime, when the descriptor of [`AsFd`] is readable.
+    /// Does what there is to do: takes completions and events, and posts what waits for room. For programs
+    /// without a runtime, when the descriptor of [`AsFd`] is readable.
     pub fn process(&self) {
         self.shared.drive();
     }

@@ -94,7 +94,8 @@ impl Connect {
         }
     }
 
-    /// Offers memory to the peer: its [`Conn::remote`]. With RoCE, 56 bytes fit into a request, which are two offers.
+    /// Offers memory to the peer: its [`Conn::remote`]. A request has room for two offers and 9
+    /// bytes of the program with RoCE, and for eleven with software RDMA over iWARP.
     pub fn offer(mut self, offer: Offer) -> Self {
         self.offers.push(offer);
         self
@@ -106,14 +107,15 @@ impl Connect {
         self
     }
 
-    /// These bytes alone, as a program in C sends and expects them; there are no offers then.
+    /// These bytes alone, as a program in C sends and expects them; there are no offers then. RoCE delivers
+    /// 56 bytes with a request and 196 with its reply, the last of them zero.
     pub fn raw_private_data(mut self, bytes: &[u8]) -> Self {
         (self.own, self.is_raw) = (bytes.to_vec(), true);
         self
     }
 
-    /// How many send operations (reads, writes, flushes, sends) and receives are posted at once; 64 each by default.
-    /// More of them wait.
+    /// How many send operations (reads, writes, flushes, sends) and receives are posted at once; 64 each by
+    /// default. More of them wait.
     pub fn queues(mut self, send: u32, receive: u32) -> Self {
         self.queues = Queues { send: send.max(1), receive: receive.max(1) };
         self
@@ -144,7 +146,8 @@ impl Connect {
     /// The connection, made on this thread.
     ///
     /// # Errors
-    /// [`ErrorKind::Unreachable`] and [`ErrorKind::Rejected`]; [`ErrorKind::Invalid`] if the private data do not fit.
+    /// [`ErrorKind::Unreachable`] and [`ErrorKind::Rejected`]; [`ErrorKind::Invalid`] if the private data do
+    /// not fit.
     pub fn wait(self) -> Result<Conn> {
         Conn::wait_established(self.begin()?)
     }

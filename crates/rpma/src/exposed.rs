@@ -22,8 +22,9 @@ use crate::region::{Region, Source};
 pub enum Memory {
     /// So many bytes of new memory, all zero.
     Anonymous(usize),
-    /// The first so many bytes of a file, which is made longer if it is shorter. Other processes see what peers
-    /// write. A file that somebody truncates meanwhile ends a process that accesses the lost part (SIGBUS).
+    /// The first so many bytes of a file, which is made longer if it is shorter. Other processes see what
+    /// peers write. A file that somebody truncates meanwhile ends a process that accesses the lost part
+    /// (SIGBUS).
     File(File, usize),
 }
 
@@ -48,10 +49,11 @@ impl Access {
     pub const READ: Self = Self(RPMA_MR_USAGE_READ_SRC);
     /// Write it, also atomically.
     pub const WRITE: Self = Self(RPMA_MR_USAGE_WRITE_DST);
-    /// Flush it to visibility: behind [`Flush::Visible`](crate::Flush::Visible), what was written is seen here.
+    /// Flush it to visibility: behind [`Flush::Visible`](crate::Flush::Visible), what was written is seen
+    /// here.
     pub const VISIBLE: Self = Self(RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY);
-    /// Flush it to persistence: behind [`Flush::Persistent`](crate::Flush::Persistent), what was written survives a
-    /// loss of power. For files; with an adapter, for files on persistent memory (DAX).
+    /// Flush it to persistence: behind [`Flush::Persistent`](crate::Flush::Persistent), what was written
+    /// survives a loss of power. For files; with an adapter, for files on persistent memory (DAX).
     pub const PERSISTENT: Self = Self(RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT);
 
     fn has(self, other: Self) -> bool {
@@ -69,8 +71,8 @@ impl BitOr for Access {
 
 /// Memory of this process that peers may access at any time, as long as this object exists.
 ///
-/// So there is never a `&[u8]` to it: bytes are copied in and out, words are atomic. A copy that races with a write
-/// of a peer has some bytes of before and some of after it.
+/// So there is never a `&[u8]` to it: bytes are copied in and out, words are atomic. A copy that races with a
+/// write of a peer has some bytes of before and some of after it.
 ///
 /// ```compile_fail,E0608
 /// # fn f(memory: rpma::Exposed) -> u8 {
@@ -105,14 +107,15 @@ impl Exposed {
                 Region::new(peer, Source::File(&file, 0), len, access.0)?
             }
         };
-        // Software executes the flush at the target; an adapter leaves it to the platform, for which nobody vouched.
+        // Software executes the flush at the target; an adapter leaves it to the platform, for which nobody
+        // vouched.
         let is_durable = access.has(Access::PERSISTENT) && peer.provider() == Provider::Soft;
         Ok(Self { region, access, is_durable })
     }
 
-    /// Declares that what an adapter writes to this memory is persistent once it is visible: persistent memory, and
-    /// a host whose adapter does not write into the processor's cache (DDIO off, or eADR). Software needs no such
-    /// declaration. Without it, peers cannot flush to persistence.
+    /// Declares that what an adapter writes to this memory is persistent once it is visible: persistent
+    /// memory, and a host whose adapter does not write into the processor's cache (DDIO off, or eADR).
+    /// Software needs no such declaration. Without it, peers cannot flush to persistence.
     #[must_use]
     pub fn direct_write_to_pmem(self) -> Self {
         Self { is_durable: self.access.has(Access::PERSISTENT), ..self }
@@ -140,7 +143,8 @@ impl Exposed {
 
     fn bytes(&self) -> &[AtomicU8] {
         let addr = self.region.addr().cast::<AtomicU8>();
-        // SAFETY: so many bytes are mapped as long as the region; atomics may be shared with anyone who writes.
+        // SAFETY: so many bytes are mapped as long as the region; atomics may be shared with anyone who
+        // writes.
         unsafe { std::slice::from_raw_parts(addr.as_ptr(), self.len()) }
     }
 
@@ -186,8 +190,9 @@ impl Exposed {
         Ok(())
     }
 
-    /// The 8 bytes at `offset`, a multiple of 8, in the byte order of this host. Peers write them at once with
-    /// [`Conn::store`](crate::Conn::store); a load with [`Ordering::Acquire`] sees what was written before.
+    /// The 8 bytes at `offset`, a multiple of 8, in the byte order of this host. Peers write them at once
+    /// with [`Conn::store`](crate::Conn::store); a load with [`Ordering::Acquire`] sees what was written
+    /// before.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfRange`]; [`ErrorKind::Invalid`] if `offset` is not a multiple of 8.
@@ -202,8 +207,8 @@ impl Exposed {
         }
     }
 
-    /// Ends all access of peers: an operation that comes later fails with [`ErrorKind::NotPermitted`] there. So does
-    /// dropping this object.
+    /// Ends all access of peers: an operation that comes later fails with [`ErrorKind::NotPermitted`] there.
+    /// So does dropping this object.
     pub fn revoke(self) {}
 }
 
@@ -225,8 +230,8 @@ impl fmt::Debug for Exposed {
 /// What a peer must know to access [`Exposed`] memory: its address, size, key and access rights.
 ///
 /// It is sent with a connection ([`Incoming::accept`](crate::Incoming::accept),
-/// [`Connect::offer`](crate::Connect::offer)), or as bytes in a way of the program's own. Whoever has it may access
-/// the memory through a connection of the peer that exposed it.
+/// [`Connect::offer`](crate::Connect::offer)), or as bytes in a way of the program's own. Whoever has it may
+/// access the memory through a connection of the peer that exposed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     descriptor: [u8; descriptor::SIZE],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Safe remote memory access (RDMA): read, write and flush memory of another process or host, without unsafe code and,
-//! with the provider soft, without a device.
+//! Safe remote memory access (RDMA): read, write and flush memory of another process or host, without unsafe
+//! code and, with the provider soft, without a device.
 //!
 //! ```
 //! use rpma::{Access, Flush, Peer, Provider};
@@ -43,18 +43,19 @@
 //!
 //! # What the types rule out
 //!
-//! * Memory that a device may access is never freed and never in other hands: an [`Op`] owns its [`Buf`] and returns it,
-//!   on success and on failure. A dropped or forgotten `Op` cancels nothing; the connection keeps the buffer.
+//! * Memory that a device may access is never freed and never in other hands: an [`Op`] owns its [`Buf`] and
+//!   returns it, on success and on failure. A dropped or forgotten `Op` cancels nothing; the connection keeps
+//!   the buffer.
 //! * Memory that a peer may write is never a `&[u8]`: [`Exposed`] copies, and has atomic words.
 //! * A range of a peer's memory is inside of it: [`Remote::slice`] checks.
 //! * A flush to persistence fails unless the owner of the memory declared it for that.
 //!
 //! # Runtimes
 //!
-//! With the feature `tokio` (default), operations are driven by the reactor of the tokio runtime that first awaits one
-//! of the connection; it needs `enable_io`. Every operation also has a form for threads: [`Op::wait`],
-//! [`Connect::wait`], [`Listener::wait_accept`]. Other runtimes watch the descriptor of a [`Conn`] and call
-//! [`Conn::process`].
+//! With the feature `tokio` (default), operations are driven by the reactor of the tokio runtime that first
+//! awaits one of the connection; it needs `enable_io`. Every operation also has a form for threads:
+//! [`Op::wait`], [`Connect::wait`], [`Listener::wait_accept`]. Other runtimes watch the descriptor of a
+//! [`Conn`] and call [`Conn::process`].
 //!
 //! # Environment
 //!
@@ -91,6 +92,10 @@ pub use peer::{Peer, Provider};
 pub use pool::Pool;
 pub use remote::{Flush, Remote, RemoteSlice};
 pub use shared::Closed;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 /// All threads and tasks may use them.
 const _: () = {

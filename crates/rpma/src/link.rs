@@ -29,7 +29,8 @@ pub(crate) struct Completion {
 /// The connection of rpma-core, made non-blocking.
 pub(crate) struct Link(Box<Conn>);
 
-// SAFETY: its objects are those of verbs, which all threads may use at once; the fields that change are atomic.
+// SAFETY: its objects are those of verbs, which all threads may use at once; the fields that change are
+// atomic.
 unsafe impl Send for Link {}
 // SAFETY: as above.
 unsafe impl Sync for Link {}
@@ -74,7 +75,8 @@ impl Link {
         if view.ptr.is_null() {
             return Vec::new();
         }
-        // SAFETY: the view points to so many bytes, which live as long as the connection and which nobody writes.
+        // SAFETY: the view points to so many bytes, which live as long as the connection and which nobody
+        // writes.
         unsafe { std::slice::from_raw_parts(view.ptr.cast::<u8>(), view.len.into()) }.to_vec()
     }
 

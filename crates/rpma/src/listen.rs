@@ -23,7 +23,8 @@ use crate::ready::{self, Driven, Registration};
 use crate::remote::Remote;
 use crate::shared::Shared;
 
-/// Connection requests at an address. It listens until it is dropped; requests that nobody accepted are rejected then.
+/// Connection requests at an address. It listens until it is dropped; requests that nobody accepted are
+/// rejected then.
 pub struct Listener(Arc<Listening>);
 
 struct Listening {
@@ -151,7 +152,8 @@ impl Listener {
         let view = request.0.private_data();
         let bytes = match view.ptr.is_null() {
             true => &[],
-            // SAFETY: the view points to so many bytes, which live as long as the request and which nobody writes.
+            // SAFETY: the view points to so many bytes, which live as long as the request and which nobody
+            // writes.
             false => unsafe { std::slice::from_raw_parts(view.ptr.cast::<u8>(), view.len.into()) },
         };
         let (remotes, own) = private_data::decode(bytes);
@@ -162,8 +164,8 @@ impl Listener {
     /// The next request.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`] and [`ErrorKind::Provider`] if a connection could not be prepared; its request was
-    /// rejected. The listener can be used further.
+    /// [`ErrorKind::OutOfMemory`] and [`ErrorKind::Provider`] if a connection could not be prepared; its
+    /// request was rejected. The listener can be used further.
     pub async fn accept(&self) -> Result<Incoming> {
         let next = poll_fn(|context| {
             let next = self.0.next(context.waker()).or_else(|| {
@@ -238,7 +240,8 @@ impl Incoming {
     /// Accepts it, and offers memory: the [`Conn::remote`] of the peer. Eight offers fit with RoCE.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if the peer is gone; [`ErrorKind::Invalid`] if the offers do not fit, which rejects it.
+    /// [`ErrorKind::Lost`] if the peer is gone; [`ErrorKind::Invalid`] if the offers do not fit, which
+    /// rejects it.
     pub async fn accept(self, offers: &[Offer]) -> Result<Conn> {
         let data = private_data::encode(offers, &[])?;
         Conn::established(self.begin(&data)?).await

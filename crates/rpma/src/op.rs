@@ -21,7 +21,8 @@ use crate::work::{Request, Work};
 pub struct Received {
     /// The buffer of the receive; the message is at its beginning.
     pub buf: Buf,
-    /// The length of the message in bytes; for a write with immediate data, of what was written to exposed memory.
+    /// The length of the message in bytes; for a write with immediate data, of what was written to exposed
+    /// memory.
     pub len: usize,
     /// The immediate data, if there are any.
     pub imm: Option<u32>,
@@ -91,16 +92,16 @@ impl Output for () {
     fn kept(_: Work) {}
 }
 
-/// An operation, posted when it is made: awaiting it gives the result and the buffer, [`wait`](Self::wait) does so on
-/// a thread.
+/// An operation, posted when it is made: awaiting it gives the result and the buffer, [`wait`](Self::wait)
+/// does so on a thread.
 ///
-/// An operation for which the queue has no room is posted as soon as there is some; operations are posted in the order
-/// of the calls that make them. Dropping or forgetting it cancels nothing: the connection keeps the buffer until the
-/// operation is complete.
+/// An operation for which the queue has no room is posted as soon as there is some; operations are posted in
+/// the order of the calls that make them. Dropping or forgetting it cancels nothing: the connection keeps the
+/// buffer until the operation is complete.
 ///
-/// Under a tokio runtime, its reactor drives the connection from the first time on that one of its operations is
-/// awaited. Elsewhere the program calls [`Conn::process`](crate::Conn::process) when the connection's descriptor is
-/// readable.
+/// Under a tokio runtime, its reactor drives the connection from the first time on that one of its operations
+/// is awaited. Elsewhere the program calls [`Conn::process`](crate::Conn::process) when the connection's
+/// descriptor is readable.
 #[must_use = "its result says whether the operation was executed"]
 pub struct Op<T> {
     state: State,
@@ -111,7 +112,7 @@ enum State {
     /// In a slot of the connection's table.
     Made(Arc<Shared>, u32),
     /// Refused before it got there.
-    Refused(Work, Error),
+    Refused(Box<(Work, Error)>),
     Taken,
 }
 
@@ -120,11 +121,11 @@ impl<T> Op<T> {
     pub(crate) fn make(shared: &Arc<Shared>, work: Work, check: Result<()>) -> Self {
         let added = match check {
             Ok(()) => shared.add(work),
-            Err(error) => Err((work, error)),
+            Err(error) => Err(Box::new((work, error))),
         };
         let state = match added {
             Ok(slot) => State::Made(shared.clone(), slot),
-            Err((work, error)) => State::Refused(work, error),
+            Err(refused) => State::Refused(refused),
         };
         Self { state, _output: PhantomData }
     }
@@ -140,6 +141,10 @@ fn output<T: Output>(finished: Finished<Work>) -> Result<T, Failed<T::Kept>> {
     }
 }
 
+fn refusal((work, error): (Work, Error)) -> Finished<Work> {
+    Finished { work, result: Err(error) }
+}
+
 impl<T: Output> Op<T> {
     /// Waits for the result on this thread; not for use in a task of a runtime.
     ///
@@ -148,7 +153,7 @@ impl<T: Output> Op<T> {
     pub fn wait(mut self) -> Result<T, Failed<T::Kept>> {
         match std::mem::replace(&mut self.state, State::Taken) {
             State::Made(shared, slot) => output(shared.wait_for(slot)),
-            State::Refused(work, error) => output(Finished { work, result: Err(error) }),
+            State::Refused(refused) => output(refusal(*refused)),
             State::Taken => unreachable!("it is consumed when it is taken"),
         }
     }
@@ -166,7 +171,7 @@ impl<T: Output> Op<T> {
                     Err(self)
                 }
             },
-            State::Refused(work, error) => Ok(output(Finished { work, result: Err(error) })),
+            State::Refused(refused) => Ok(output(refusal(*refused))),
             State::Taken => unreachable!("it is consumed when it is taken"),
         }
     }
@@ -186,7 +191,7 @@ impl<T: Output> Future for Op<T> {
                     Poll::Pending
                 }
             },
-            State::Refused(work, error) => Poll::Ready(output(Finished { work, result: Err(error) })),
+            State::Refused(refused) => Poll::Ready(output(refusal(*refused))),
             State::Taken => panic!("an operation was polled after it was ready"),
         }
     }

@@ -26,8 +26,8 @@ pub enum Provider {
 }
 
 impl Provider {
-    /// What the environment variable `RPMA_PROVIDER` says: `auto`, `rdma-core` or `soft`, as for C programs. Not set:
-    /// [`Provider::Auto`].
+    /// What the environment variable `RPMA_PROVIDER` says: `auto`, `rdma-core` or `soft`, as for C programs.
+    /// Not set: [`Provider::Auto`].
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] for any other value.
@@ -64,8 +64,8 @@ unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
 impl Peer {
-    /// The device that has a local address; its port is not used. The unspecified address (`0.0.0.0`) is served by
-    /// software alone.
+    /// The device that has a local address; its port is not used. The unspecified address (`0.0.0.0`) is
+    /// served by software alone.
     ///
     /// # Errors
     /// [`ErrorKind::NoDevice`] if no device of this provider has the address.

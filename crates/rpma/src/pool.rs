@@ -14,10 +14,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::peer::Peer;
 use crate::region::Region;
 
-/// Buffers of one size, registered once: registering memory costs a system call or more, taking a buffer does not.
+/// Buffers of one size, registered once: registering memory costs a system call or more, taking a buffer does
+/// not.
 ///
-/// A buffer returns to its pool when it is dropped, in all its parts. Its content is that of its last use. The
-/// memory is deregistered and unmapped when the pool and all buffers are dropped.
+/// A buffer returns to its pool when it is dropped, in all its parts. Its content is that of its last use.
+/// The memory is deregistered and unmapped when the pool and all buffers are dropped.
 #[derive(Clone)]
 pub struct Pool {
     region: Arc<Region>,

@@ -10,17 +10,18 @@ use crate::remote::Remote;
 /// The first byte; a program in C may send anything.
 const MARK: u8 = 0xa7;
 
-/// One byte for the mark, one for the number of offers, the offers, and the program's bytes.
+/// A byte each for the mark, the number of offers and the number of the program's own bytes; the offers; the
+/// own bytes. RoCE appends zeros up to a fixed length.
 pub(crate) fn encode(offers: &[Offer], own: &[u8]) -> Result<Vec<u8>> {
-    let mut bytes = vec![MARK, offers.len() as u8];
+    let too_long = || {
+        let text = format_args!("{} offers and {} bytes do not fit into 255 bytes", offers.len(), own.len());
+        Error::new(ErrorKind::Invalid, text)
+    };
+    let len = |bytes: usize| u8::try_from(bytes).map_err(|_| too_long());
+    let mut bytes = vec![MARK, len(offers.len())?, len(own.len())?];
     bytes.extend(offers.iter().flat_map(Offer::to_bytes));
     bytes.extend(own);
-    if bytes.len() > u8::MAX.into() {
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            format_args!("{} offers and {} bytes do not fit into 255 bytes", offers.len(), own.len()),
-        ));
-    }
+    len(bytes.len())?;
     Ok(bytes)
 }
 
@@ -28,10 +29,10 @@ pub(crate) fn encode(offers: &[Offer], own: &[u8]) -> Result<Vec<u8>> {
 /// crate.
 pub(crate) fn decode(bytes: &[u8]) -> (Vec<Remote>, &[u8]) {
     let parsed = || {
-        let [MARK, count, rest @ ..] = bytes else { return None };
-        let (offers, own) = rest.split_at_checked(usize::from(*count) * Offer::SIZE)?;
+        let [MARK, count, own_len, rest @ ..] = bytes else { return None };
+        let (offers, rest) = rest.split_at_checked(usize::from(*count) * Offer::SIZE)?;
         let remotes = offers.chunks_exact(Offer::SIZE).map(|offer| Remote::from_bytes(offer).ok());
-        Some((remotes.collect::<Option<Vec<_>>>()?, own))
+        Some((remotes.collect::<Option<Vec<_>>>()?, rest.get(..usize::from(*own_len))?))
     };
     parsed().unwrap_or((Vec::new(), bytes))
 }
@@ -43,15 +44,21 @@ mod tests {
 
     #[test]
     fn private_data_of_others_is_theirs() {
-        for bytes in
-            [&[][..], b"hello", &[0xa7], &[0xa7, 1, 2], &[0xa7, 255], &[&[0xa7, 1][..], &[0; 22]].concat()]
-        {
+        for bytes in [
+            &[][..],
+            b"hello",
+            &[0xa7],
+            &[0xa7, 1, 2],
+            &[0xa7, 255, 0],
+            &[0xa7, 0, 1],
+            &[&[0xa7, 1, 0][..], &[0; 22]].concat(),
+        ] {
             let (remotes, own) = decode(bytes);
             assert!(remotes.is_empty() && own == bytes, "{bytes:?}");
         }
         let mut offer = Descriptor { addr: 0x1000, size: 64, rkey: 7, usage: 9 }.encode().to_vec();
         offer.push(1);
-        let bytes = [&[0xa7, 1][..], &offer, b"own"].concat();
+        let bytes = [&[0xa7, 1, 3][..], &offer, b"own", &[0; 30]].concat();
         let (remotes, own) = decode(&bytes);
         assert!(remotes[0].is_durable() && remotes[0].len() == 64 && own == b"own");
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Waiting until a connection or a listener has something to do: by the reactor of a runtime, or by a thread.
 //!
-//! Whoever waits leaves a waker and drives the object once more. The reactor's wake-up drives the object itself and
-//! wakes those whose results are there: so operations that nobody awaits make progress, and a waker that nobody polls
-//! again delays no other one.
+//! Whoever waits leaves a waker and drives the object once more. The reactor's wake-up drives the object
+//! itself and wakes those whose results are there: so operations that nobody awaits make progress, and a
+//! waker that nobody polls again delays no other one.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
@@ -50,8 +50,8 @@ impl Registration {
     }
 }
 
-/// Drives the object, and has the reactor of the current runtime do so from now on. Without a runtime nothing watches
-/// it: the program does, by its descriptor.
+/// Drives the object, and has the reactor of the current runtime do so from now on. Without a runtime nothing
+/// watches it: the program does, by its descriptor.
 pub(crate) fn watch<D: Driven>(object: &Arc<D>) {
     #[cfg(feature = "tokio")]
     tokio_reactor::watch(object);
@@ -114,7 +114,8 @@ mod tokio_reactor {
             // Duplicates, so that the reactor never has a descriptor that was closed.
             let register = |fd: BorrowedFd<'_>| {
                 let fd = fd.try_clone_to_owned()?;
-                // SAFETY: the AsyncFd owns the descriptor, so it is open until that is dropped, and always the same.
+                // SAFETY: the AsyncFd owns the descriptor, so it is open until that is dropped, and always
+                // the same.
                 let registered = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
                 registered.map_err(|error| error.into_parts().1)
             };
@@ -148,8 +149,8 @@ impl Wake for Unpark {
 
 /// Waits on this thread until `check`, which keeps the waker, has a result.
 ///
-/// Each waiting thread watches the object's descriptors and one of its own, so that it does not matter which of them
-/// drives the object.
+/// Each waiting thread watches the object's descriptors and one of its own, so that it does not matter which
+/// of them drives the object.
 pub(crate) fn block_on<D: Driven, T>(object: &D, mut check: impl FnMut(&Waker) -> Option<T>) -> Result<T> {
     let failed =
         |errno| Error::new(ErrorKind::OutOfMemory, format_args!("waiting for a connection: {errno}"));

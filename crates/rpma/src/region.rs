@@ -32,8 +32,8 @@ impl Map {
             Error::new(kind, format_args!("mmap of {len} bytes failed: {errno}"))
         };
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: new mappings, at addresses that the kernel chooses, replace none. The file may be changed or
-        // truncated by others: `Region` gives no references to it, and a SIGBUS is no undefined behaviour.
+        // SAFETY: new mappings, at addresses that the kernel chooses, replace none. The file may be changed
+        // or truncated by others: `Region` gives no references to it, and a SIGBUS is no undefined behaviour.
         let addr = unsafe {
             match source {
                 Source::Anonymous => mmap_anonymous(ptr::null_mut(), len, access, MapFlags::PRIVATE),
@@ -50,7 +50,8 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: this object owns the mapping, which nothing uses any more. It fails only for a wrong address.
+        // SAFETY: this object owns the mapping, which nothing uses any more. It fails only for a wrong
+        // address.
         let _ = unsafe { munmap(self.addr.as_ptr().cast(), self.len) };
     }
 }
@@ -64,8 +65,9 @@ pub(crate) struct Region {
     _peer: Peer,
 }
 
-// SAFETY: the registration is a verbs object, which all threads may use at once; the address is that of a mapping
-// of its own. Who may access the bytes is up to the owner: `Buf` is alone with its part, `Exposed` uses atomics.
+// SAFETY: the registration is a verbs object, which all threads may use at once; the address is that of a
+// mapping of its own. Who may access the bytes is up to the owner: `Buf` is alone with its part, `Exposed`
+// uses atomics.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}

@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
-use std::sync::Arc;
 
 use rpma_core::abi::{RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT, RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY};
 use rpma_core::descriptor;
@@ -22,23 +21,23 @@ pub enum Flush {
     Persistent,
 }
 
-/// Memory that a peer has exposed. A clone is the same memory.
-#[derive(Clone)]
+/// Memory that a peer has exposed: where it is, and what its owner permits.
+#[derive(Clone, Copy)]
 pub struct Remote {
-    mr: Arc<MrRemote>,
+    mr: MrRemote,
     is_durable: bool,
 }
 
 impl Remote {
-    /// From the bytes of an [`Offer`](crate::Offer); what follows them is not read. The bytes of `rpma_mr_get_descriptor` alone are
-    /// memory that cannot be flushed to persistence.
+    /// From the bytes of an [`Offer`](crate::Offer); what follows them is not read. The bytes of
+    /// `rpma_mr_get_descriptor` alone are memory that cannot be flushed to persistence.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if this is no offer.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let mr = MrRemote::from_descriptor(bytes).map_err(|code| Error::of("Remote::from_bytes", code))?;
         let is_durable = bytes.get(descriptor::SIZE).is_some_and(|declared| *declared != 0);
-        Ok(Self { mr: mr.into(), is_durable })
+        Ok(Self { mr: *mr, is_durable })
     }
 
     pub(crate) fn mr(&self) -> &MrRemote {
@@ -78,7 +77,7 @@ impl Remote {
         let len = from.zip(end).and_then(|(from, end)| end.checked_sub(from));
         match (from, len) {
             (Some(offset), Some(len)) if size.checked_sub(offset).is_some_and(|rest| len <= rest) => {
-                Ok(RemoteSlice { remote: self.clone(), offset: offset as usize, len: len as usize })
+                Ok(RemoteSlice { remote: *self, offset: offset as usize, len: len as usize })
             }
             _ => {
                 let (offset, len) = (from.unwrap_or(u64::MAX), len.unwrap_or(u64::MAX));
@@ -96,7 +95,7 @@ impl fmt::Debug for Remote {
 }
 
 /// A range of a peer's memory, inside of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct RemoteSlice {
     remote: Remote,
     offset: usize,

@@ -46,8 +46,8 @@ pub(crate) struct State {
 }
 
 /// A connection.
-// The order of the fields is the order of tear-down: buffers that a device may access are released after the queue
-// pair.
+// The order of the fields is the order of tear-down: buffers that a device may access are released after the
+// queue pair.
 pub(crate) struct Shared {
     registration: Registration,
     pub(crate) link: Link,
@@ -70,8 +70,9 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an operation, which is posted as soon as there is room: its slot. It comes back if it can never be.
-    pub(crate) fn add(&self, work: Work) -> Result<u32, (Work, Error)> {
+    /// Adds an operation, which is posted as soon as there is room: its slot. It comes back if it can never
+    /// be.
+    pub(crate) fn add(&self, work: Work) -> Result<u32, Box<(Work, Error)>> {
         let queue = match work.requests() {
             [Request::Receive { .. }] => Queue::Receive,
             _ => Queue::Send,
@@ -85,7 +86,7 @@ impl Shared {
             (requests > room).then(|| Error::new(ErrorKind::Invalid, text))
         });
         if let Some(error) = refused {
-            return Err((work, error));
+            return Err(Box::new((work, error)));
         }
         let slot = state.table.add(queue, work, requests);
         self.post(&mut state, queue, &mut after);
@@ -111,14 +112,10 @@ impl Shared {
 
     /// Takes the completions that are there; whether there was one.
     fn complete(&self, state: &mut State, after: &mut After<Work>) -> bool {
-        let peer = self.link.peer_addr();
         let table = &mut state.table;
         let polled = self.link.poll(|completion| {
             let slot = completion.slot;
-            let result = completion.result.map_err(|status| match table.work(slot) {
-                Some(work) => link::failure(peer, &work.requests()[0], status),
-                None => Error::new(ErrorKind::Status(status), "an operation failed"),
-            });
+            let result = completion.result.map_err(|status| self.failure(table.work(slot), status));
             table.complete(slot, result, after);
         });
         let found = polled.unwrap_or_else(|error| {
@@ -128,11 +125,20 @@ impl Shared {
         if found {
             self.post(state, Queue::Send, after);
             self.post(state, Queue::Receive, after);
-            if !state.table.is_busy(Queue::Send) {
+            if !state.waiting.is_empty() && !state.table.is_busy(Queue::Send) {
                 state.wake_all(after);
             }
         }
         found
+    }
+
+    /// The failure of an operation whose completion has this status.
+    #[cold]
+    fn failure(&self, work: Option<&Work>, status: u32) -> Error {
+        match work.and_then(|work| work.requests().first()) {
+            Some(request) => link::failure(self.link.peer_addr(), request, status),
+            None => Error::new(ErrorKind::Status(status), "an operation failed"),
+        }
     }
 
     fn take_events(&self, state: &mut State, after: &mut After<Work>) {

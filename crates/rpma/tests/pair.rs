@@ -236,7 +236,7 @@ async fn persistent_file() -> Result<()> {
     let memory = peer.expose(Memory::File(file, 4096), Access::WRITE | Access::PERSISTENT)?;
     let (conn, target) = connected(&peer, &memory, 16).await;
     let at = conn.remote(0)?.slice(10..14)?;
-    conn.batch().write(text(&peer, b"kept"), at.clone()).flush(at, Flush::Persistent).submit().await?;
+    conn.batch().write(text(&peer, b"kept"), at).flush(at, Flush::Persistent).submit().await?;
     let mut content = Vec::new();
     File::open(&path).unwrap().read_to_end(&mut content).unwrap();
     std::fs::remove_file(&path).unwrap();
