@@ -15,7 +15,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Why a call or an operation failed.
 ///
 /// The text names the call, the peer if there is one, and the reason that the provider gave.
-pub struct Error {
+// One pointer: results of operations are moved often, and are rarely errors.
+pub struct Error(Box<Inner>);
+
+struct Inner {
     kind: ErrorKind,
     text: Box<str>,
 }
@@ -62,7 +65,7 @@ pub enum ErrorKind {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, text: impl fmt::Display) -> Self {
-        Self { kind, text: text.to_string().into() }
+        Self(Box::new(Inner { kind, text: text.to_string().into() }))
     }
 
     /// The failure of a call of rpma-core on this thread, with the reason that it left.
@@ -77,25 +80,26 @@ impl Error {
     }
 
     /// The same failure as one of another kind.
-    pub(crate) fn with(self, kind: ErrorKind) -> Self {
-        Self { kind, ..self }
+    pub(crate) fn with(mut self, kind: ErrorKind) -> Self {
+        self.0.kind = kind;
+        self
     }
 
     /// What kind of failure it is.
     pub fn kind(&self) -> ErrorKind {
-        self.kind
+        self.0.kind
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(&self.0.text)
     }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.kind, self.text)
+        write!(f, "{:?}: {}", self.0.kind, self.0.text)
     }
 }
 
@@ -103,7 +107,7 @@ impl std::error::Error for Error {}
 
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
-        let kind = match error.kind {
+        let kind = match error.kind() {
             ErrorKind::NoDevice => io::ErrorKind::AddrNotAvailable,
             ErrorKind::Rejected => io::ErrorKind::ConnectionRefused,
             ErrorKind::Unreachable => io::ErrorKind::HostUnreachable,
