@@ -4,7 +4,7 @@
 use std::fmt;
 use std::fs::File;
 use std::ops::BitOr;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use rpma_core::abi::{
     RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT, RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY, RPMA_MR_USAGE_READ_SRC,
@@ -15,6 +15,7 @@ use rpma_core::descriptor;
 use crate::error::{Error, ErrorKind, Result};
 use crate::peer::{Peer, Provider};
 use crate::region::{Region, Source};
+use crate::words;
 
 /// What memory is exposed.
 #[derive(Debug)]
@@ -72,7 +73,8 @@ impl BitOr for Access {
 /// Memory of this process that peers may access at any time, as long as this object exists.
 ///
 /// So there is never a `&[u8]` to it: bytes are copied in and out, words are atomic. A copy that races with a
-/// write of a peer has some bytes of before and some of after it.
+/// write of a peer has some bytes of before and some of after it. A copy in changes no byte outside of its
+/// range.
 ///
 /// ```compile_fail,E0608
 /// # fn f(memory: rpma::Exposed) -> u8 {
@@ -141,17 +143,12 @@ impl Exposed {
         Err(Error::new(kind, format_args!("Exposed::{call}: {len} bytes at {offset} of {size}")))
     }
 
-    fn bytes(&self) -> &[AtomicU8] {
-        let addr = self.region.addr().cast::<AtomicU8>();
-        // SAFETY: so many bytes are mapped as long as the region; atomics may be shared with anyone who
-        // writes.
-        unsafe { std::slice::from_raw_parts(addr.as_ptr(), self.len()) }
-    }
-
-    /// The bytes from `offset` on in parts: single ones up to a word, words, and single ones behind them.
-    fn parts(&self, offset: usize, len: usize) -> (&[AtomicU8], &[AtomicU64], &[AtomicU8]) {
-        // SAFETY: both are atomics, valid with any value.
-        unsafe { self.bytes()[offset..offset + len].align_to() }
+    /// All of it, and up to 7 bytes behind it.
+    fn words(&self) -> &[AtomicU64] {
+        let addr = self.region.addr().cast::<AtomicU64>();
+        // SAFETY: the mapping begins with a page and consists of whole pages, so these words are aligned and
+        // mapped as long as the region. Atomics may be shared with anyone who writes.
+        unsafe { std::slice::from_raw_parts(addr.as_ptr(), self.len().div_ceil(words::SIZE)) }
     }
 
     /// Copies bytes out.
@@ -160,15 +157,7 @@ impl Exposed {
     /// [`ErrorKind::OutOfRange`].
     pub fn copy_out(&self, offset: usize, to: &mut [u8]) -> Result<()> {
         self.check("copy_out", offset, to.len())?;
-        let (head, words, tail) = self.parts(offset, to.len());
-        let (to_head, rest) = to.split_at_mut(head.len());
-        let (to_words, to_tail) = rest.split_at_mut(words.len() * 8);
-        for (from, to) in head.iter().chain(tail).zip(to_head.iter_mut().chain(to_tail)) {
-            *to = from.load(Ordering::Relaxed);
-        }
-        for (from, to) in words.iter().zip(to_words.chunks_exact_mut(8)) {
-            to.copy_from_slice(&from.load(Ordering::Relaxed).to_ne_bytes());
-        }
+        words::copy_out(self.words(), offset, to);
         Ok(())
     }
 
@@ -178,33 +167,25 @@ impl Exposed {
     /// [`ErrorKind::OutOfRange`].
     pub fn copy_in(&self, offset: usize, from: &[u8]) -> Result<()> {
         self.check("copy_in", offset, from.len())?;
-        let (head, words, tail) = self.parts(offset, from.len());
-        let (from_head, rest) = from.split_at(head.len());
-        let (from_words, from_tail) = rest.split_at(words.len() * 8);
-        for (to, from) in head.iter().chain(tail).zip(from_head.iter().chain(from_tail)) {
-            to.store(*from, Ordering::Relaxed);
-        }
-        for (to, from) in words.iter().zip(from_words.chunks_exact(8)) {
-            to.store(u64::from_ne_bytes(from.try_into().unwrap_or_default()), Ordering::Relaxed);
-        }
+        words::copy_in(self.words(), offset, from);
         Ok(())
     }
 
     /// The 8 bytes at `offset`, a multiple of 8, in the byte order of this host. Peers write them at once
-    /// with [`Conn::store`](crate::Conn::store); a load with [`Ordering::Acquire`] sees what was written
-    /// before.
+    /// with [`Conn::store`](crate::Conn::store); a load with
+    /// [`Ordering::Acquire`](std::sync::atomic::Ordering::Acquire) sees what was written before.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfRange`]; [`ErrorKind::Invalid`] if `offset` is not a multiple of 8.
     pub fn word(&self, offset: usize) -> Result<&AtomicU64> {
         self.check("word", offset, 8)?;
-        match self.parts(offset, 8) {
-            ([], [word], []) => Ok(word),
-            _ => Err(Error::new(
+        if offset % words::SIZE != 0 {
+            return Err(Error::new(
                 ErrorKind::Invalid,
                 format_args!("Exposed::word: the offset {offset} is not a multiple of 8"),
-            )),
+            ));
         }
+        Ok(&self.words()[offset / words::SIZE])
     }
 
     /// Ends all access of peers: an operation that comes later fails with [`ErrorKind::NotPermitted`] there.

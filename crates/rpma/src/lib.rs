@@ -79,6 +79,7 @@ mod region;
 mod remote;
 mod shared;
 mod table;
+mod words;
 mod work;
 
 pub use buf::Buf;
