@@ -87,9 +87,15 @@ impl Driven for Listening {
                 Err(code) => break state.arrived.push_back(Err(Error::of("Listener::accept", code))),
             }
         }
-        let waiting =
-            if state.arrived.len() > before { std::mem::take(&mut state.waiting) } else { Vec::new() };
+        let has_more = state.arrived.len() > before;
         drop(state);
+        if has_more {
+            self.wake_all();
+        }
+    }
+
+    fn wake_all(&self) {
+        let waiting = std::mem::take(&mut self.lock().waiting);
         for waker in waiting {
             waker.wake();
         }
@@ -168,11 +174,13 @@ impl Listener {
     /// request was rejected. The listener can be used further.
     pub async fn accept(&self) -> Result<Incoming> {
         let next = poll_fn(|context| {
-            let next = self.0.next(context.waker()).or_else(|| {
-                ready::watch(&self.0);
-                self.0.next(context.waker())
-            });
-            next.map_or(Poll::Pending, Poll::Ready)
+            ready::in_budget(context, |context| {
+                let next = self.0.next(context.waker()).or_else(|| {
+                    ready::watch(&self.0, context.waker());
+                    self.0.next(context.waker())
+                });
+                next.map_or(Poll::Pending, Poll::Ready)
+            })
         });
         self.incoming(next.await)
     }

@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 
 use crate::buf::Buf;
 use crate::error::{Error, ErrorKind, Failed, Result};
+use crate::ready::in_budget;
 use crate::shared::Shared;
 use crate::table::{Arrived, Finished};
 use crate::work::{Request, Work};
@@ -183,7 +184,7 @@ impl<T: Output> Future for Op<T> {
     /// # Panics
     /// If it is polled after it was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match std::mem::replace(&mut self.state, State::Taken) {
+        in_budget(context, |context| match std::mem::replace(&mut self.state, State::Taken) {
             State::Made(shared, slot) => match shared.poll_for(slot, context.waker()) {
                 Some(finished) => Poll::Ready(output(finished)),
                 None => {
@@ -193,7 +194,7 @@ impl<T: Output> Future for Op<T> {
             },
             State::Refused(refused) => Poll::Ready(output(refusal(*refused))),
             State::Taken => panic!("an operation was polled after it was ready"),
-        }
+        })
     }
 }
 

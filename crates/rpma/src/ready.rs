@@ -7,7 +7,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
-use std::task::{Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 
@@ -17,6 +17,8 @@ use crate::error::{Error, ErrorKind, Result};
 pub(crate) trait Driven: Send + Sync + 'static {
     /// Does everything that there is to do, and wakes those whose results are there.
     fn drive(&self);
+    /// Wakes all who wait, so that they call [`watch`] again.
+    fn wake_all(&self);
     fn fds(&self) -> Vec<BorrowedFd<'_>>;
     fn registration(&self) -> &Registration;
 }
@@ -25,7 +27,7 @@ pub(crate) trait Driven: Send + Sync + 'static {
 #[derive(Default)]
 pub(crate) struct Registration {
     #[cfg(feature = "tokio")]
-    tokio: OnceLock<tokio_reactor::Watched>,
+    tokio: tokio_reactor::Registered,
     /// All descriptors in one, for programs with a loop of their own.
     joint: OnceLock<OwnedFd>,
 }
@@ -51,25 +53,74 @@ impl Registration {
 }
 
 /// Drives the object, and has the reactor of the current runtime do so from now on. Without a runtime nothing
-/// watches it: the program does, by its descriptor.
-pub(crate) fn watch<D: Driven>(object: &Arc<D>) {
+/// watches it: the program does, by its descriptor. `waker` is woken at once if the runtime cannot watch it
+/// because no descriptor is free.
+pub(crate) fn watch<D: Driven>(object: &Arc<D>, waker: &Waker) {
     #[cfg(feature = "tokio")]
-    tokio_reactor::watch(object);
+    tokio_reactor::watch(object, waker);
     #[cfg(not(feature = "tokio"))]
-    object.drive();
+    {
+        let _ = waker;
+        object.drive();
+    }
+}
+
+/// Polls on behalf of a task: one that always finds a result lets others run when its budget is used up.
+pub(crate) fn in_budget<T>(
+    context: &mut Context<'_>,
+    poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+) -> Poll<T> {
+    #[cfg(feature = "tokio")]
+    {
+        let unit = std::task::ready!(tokio::task::coop::poll_proceed(context));
+        let polled = poll(context);
+        if polled.is_ready() {
+            unit.made_progress();
+        }
+        polled
+    }
+    #[cfg(not(feature = "tokio"))]
+    poll(context)
 }
 
 #[cfg(feature = "tokio")]
 mod tokio_reactor {
     use super::*;
-    use std::sync::Weak;
-    use std::task::{Context, Poll};
+    use std::future::{Future, poll_fn};
+    use std::pin::pin;
+    use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
     use tokio::io::Interest;
     use tokio::io::unix::AsyncFd;
 
-    pub(super) struct Watched {
+    /// The reactor that watches an object, if one does.
+    #[derive(Default)]
+    pub(crate) struct Registered(Mutex<Option<Arc<Watched>>>);
+
+    struct Watched {
         fds: Vec<AsyncFd<OwnedFd>>,
         waker: Waker,
+    }
+
+    impl Registered {
+        fn lock(&self) -> MutexGuard<'_, Option<Arc<Watched>>> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        fn get(&self) -> Option<Arc<Watched>> {
+            self.lock().clone()
+        }
+
+        /// Keeps a registration, unless another thread was faster; the one that is kept.
+        fn keep(&self, new: Watched) -> Arc<Watched> {
+            let new = Arc::new(new);
+            self.lock().get_or_insert_with(|| new.clone()).clone()
+        }
+
+        /// Drops a registration whose runtime has ended.
+        fn drop_ended(&self, ended: &Arc<Watched>) {
+            let dropped = self.lock().take_if(|known| Arc::ptr_eq(known, ended));
+            drop(dropped);
+        }
     }
 
     /// Drives an object when the reactor wakes it.
@@ -81,54 +132,80 @@ mod tokio_reactor {
         }
 
         fn wake_by_ref(self: &Arc<Self>) {
-            if let Some(object) = self.0.upgrade() {
-                match object.registration().tokio.get() {
-                    Some(watched) => drive(&*object, watched),
-                    None => object.drive(),
+            let Some(object) = self.0.upgrade() else { return };
+            match object.registration().tokio.get() {
+                Some(watched) => {
+                    if !drive(&*object, &watched) {
+                        // Those who wait in another runtime have its reactor watch the object from now on.
+                        object.registration().tokio.drop_ended(&watched);
+                        object.wake_all();
+                    }
                 }
+                None => object.drive(),
             }
         }
     }
 
-    fn drive<D: Driven>(object: &D, watched: &Watched) {
+    /// Drives an object and has its waker woken when there is more to do. False if the runtime has ended.
+    fn drive<D: Driven>(object: &D, watched: &Watched) -> bool {
         let mut context = Context::from_waker(&watched.waker);
         loop {
             // What becomes ready from here on is seen by the drive, or wakes again.
-            let mut was_ready = false;
+            let (mut was_ready, mut is_alive) = (false, true);
             for fd in &watched.fds {
-                if let Poll::Ready(Ok(mut guard)) = fd.poll_read_ready(&mut context) {
-                    guard.clear_ready();
-                    was_ready = true;
+                // Not from the budget of a task: without any left, this waker would be woken at once, by the
+                // poll itself.
+                let ready = tokio::task::coop::unconstrained(poll_fn(|context| fd.poll_read_ready(context)));
+                match pin!(ready).poll(&mut context) {
+                    Poll::Ready(Ok(mut guard)) => {
+                        guard.clear_ready();
+                        was_ready = true;
+                    }
+                    Poll::Ready(Err(_)) => is_alive = false,
+                    Poll::Pending => {}
                 }
             }
             object.drive();
-            if !was_ready {
-                return;
+            if !was_ready || !is_alive {
+                return is_alive;
             }
         }
     }
 
-    pub(super) fn watch<D: Driven>(object: &Arc<D>) {
-        let registration = object.registration();
-        if registration.tokio.get().is_none() && tokio::runtime::Handle::try_current().is_ok() {
-            // Duplicates, so that the reactor never has a descriptor that was closed.
-            let register = |fd: BorrowedFd<'_>| {
-                let fd = fd.try_clone_to_owned()?;
-                // SAFETY: the AsyncFd owns the descriptor, so it is open until that is dropped, and always
-                // the same.
-                let registered = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
-                registered.map_err(|error| error.into_parts().1)
-            };
-            // Without a free descriptor nothing watches it; two threads may do this at once, and one is kept.
-            let fds: std::io::Result<_> = object.fds().into_iter().map(register).collect();
-            if let Ok(fds) = fds {
-                let waker = Waker::from(Arc::new(Driver(Arc::downgrade(object))));
-                let _ = registration.tokio.set(Watched { fds, waker });
+    /// Registers the object with the reactor of the current runtime.
+    fn register<D: Driven>(object: &Arc<D>) -> std::io::Result<Watched> {
+        // Duplicates, so that the reactor never has a descriptor that was closed.
+        let register = |fd: BorrowedFd<'_>| {
+            let fd = fd.try_clone_to_owned()?;
+            // SAFETY: the AsyncFd owns the descriptor, so it is open until that is dropped, and always the
+            // same.
+            let registered = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+            registered.map_err(|error| error.into_parts().1)
+        };
+        let fds = object.fds().into_iter().map(register).collect::<std::io::Result<_>>()?;
+        Ok(Watched { fds, waker: Waker::from(Arc::new(Driver(Arc::downgrade(object)))) })
+    }
+
+    pub(super) fn watch<D: Driven>(object: &Arc<D>, waker: &Waker) {
+        let registered = &object.registration().tokio;
+        if let Some(watched) = registered.get() {
+            if drive(&**object, &watched) {
+                return;
             }
+            registered.drop_ended(&watched);
         }
-        match registration.tokio.get() {
-            Some(watched) => drive(&**object, watched),
-            None => object.drive(),
+        if tokio::runtime::Handle::try_current().is_err() {
+            return object.drive();
+        }
+        match register(object) {
+            Ok(watched) => {
+                drive(&**object, &registered.keep(watched));
+            }
+            Err(_) => {
+                // Without a free descriptor nothing watches it, so the task polls.
+                object.drive();
+                waker.wake_by_ref();
+            }
         }
     }
 }

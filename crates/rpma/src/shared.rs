@@ -175,12 +175,12 @@ impl Shared {
     fn take(&self, slot: u32, waker: Option<&Waker>) -> Option<Finished<Work>> {
         let mut after = After::default();
         let mut state = self.lock();
-        let mut finished = state.table.take(slot, None);
+        let mut finished = state.table.take(slot);
         if finished.is_none() && self.complete(&mut state, &mut after) {
-            finished = state.table.take(slot, None);
+            finished = state.table.take(slot);
         }
-        if finished.is_none() {
-            finished = state.table.take(slot, waker);
+        if let (None, Some(waker)) = (&finished, waker) {
+            state.table.wait(slot, waker, &mut after);
         }
         drop(state);
         after.run();
@@ -189,7 +189,7 @@ impl Shared {
 
     pub(crate) fn poll_for(self: &Arc<Self>, slot: u32, waker: &Waker) -> Option<Finished<Work>> {
         self.take(slot, Some(waker)).or_else(|| {
-            ready::watch(self);
+            ready::watch(self, waker);
             self.try_take(slot)
         })
     }
@@ -230,7 +230,7 @@ impl Shared {
     pub(crate) async fn until<T>(self: &Arc<Self>, check: impl Fn(&State) -> Option<T>) -> T {
         poll_fn(|context| {
             let found = self.check(context.waker(), &check).or_else(|| {
-                ready::watch(self);
+                ready::watch(self, context.waker());
                 self.check(context.waker(), &check)
             });
             found.map_or(Poll::Pending, Poll::Ready)
@@ -335,6 +335,15 @@ impl Driven for Shared {
             }
         }
         self.take_events(&mut state, &mut after);
+        drop(state);
+        after.run();
+    }
+
+    fn wake_all(&self) {
+        let mut after = After::default();
+        let mut state = self.lock();
+        state.wake_all(&mut after);
+        state.table.wake_all(&mut after);
         drop(state);
         after.run();
     }

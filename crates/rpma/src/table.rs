@@ -60,12 +60,14 @@ struct Slot<W> {
 #[must_use]
 pub(crate) struct After<W> {
     wakers: Vec<Waker>,
+    /// Wakers of those who do not wait any more.
+    replaced: Vec<Waker>,
     dropped: Vec<W>,
 }
 
 impl<W> Default for After<W> {
     fn default() -> Self {
-        Self { wakers: Vec::new(), dropped: Vec::new() }
+        Self { wakers: Vec::new(), replaced: Vec::new(), dropped: Vec::new() }
     }
 }
 
@@ -75,7 +77,7 @@ impl<W> After<W> {
     }
 
     pub(crate) fn run(self) {
-        drop(self.dropped);
+        drop((self.dropped, self.replaced));
         for waker in self.wakers {
             waker.wake();
         }
@@ -91,6 +93,8 @@ pub(crate) struct Table<W> {
     /// How many more requests fit into each queue, and the size of each.
     room: [u32; 2],
     size: [u32; 2],
+    /// Operations that are waiting or posted.
+    busy: [usize; 2],
 }
 
 /// A finished operation.
@@ -109,6 +113,7 @@ impl<W> Table<W> {
             waiting: [VecDeque::new(), VecDeque::new()],
             room: size,
             size,
+            busy: [0; 2],
         }
     }
 
@@ -141,6 +146,7 @@ impl<W> Table<W> {
             }
         };
         self.waiting[queue as usize].push_back(number);
+        self.busy[queue as usize] += 1;
         number
     }
 
@@ -194,6 +200,7 @@ impl<W> Table<W> {
 
     fn end(&mut self, number: u32, after: &mut After<W>) {
         let slot = &mut self.slots[number as usize];
+        self.busy[slot.queue as usize] -= 1;
         after.wake(slot.waker.take());
         if slot.is_detached {
             after.dropped.extend(slot.work.take());
@@ -209,16 +216,10 @@ impl<W> Table<W> {
         self.free.push(number);
     }
 
-    /// The operation's result, if it is over. Otherwise `waker` is woken then, instead of an earlier one.
-    pub(crate) fn take(&mut self, number: u32, waker: Option<&Waker>) -> Option<Finished<W>> {
+    /// The operation's result, if it is over.
+    pub(crate) fn take(&mut self, number: u32) -> Option<Finished<W>> {
         let slot = &mut self.slots[number as usize];
         if slot.stage != Stage::Done {
-            if let Some(waker) = waker {
-                match &mut slot.waker {
-                    Some(known) => known.clone_from(waker),
-                    none => *none = Some(waker.clone()),
-                }
-            }
             return None;
         }
         let (work, error, arrived) = (slot.work.take()?, slot.error.take(), slot.arrived);
@@ -226,10 +227,24 @@ impl<W> Table<W> {
         Some(Finished { work, result: error.map_or(Ok(arrived), Err) })
     }
 
+    /// `waker` is woken when an operation that is not over is, instead of an earlier one.
+    pub(crate) fn wait(&mut self, number: u32, waker: &Waker, after: &mut After<W>) {
+        let known = &mut self.slots[number as usize].waker;
+        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            after.replaced.extend(known.replace(waker.clone()));
+        }
+    }
+
+    /// Wakes all who wait for a result.
+    pub(crate) fn wake_all(&mut self, after: &mut After<W>) {
+        after.wakers.extend(self.slots.iter_mut().filter_map(|slot| slot.waker.take()));
+    }
+
     /// Nobody takes the operation's result.
     pub(crate) fn detach(&mut self, number: u32, after: &mut After<W>) {
         let slot = &mut self.slots[number as usize];
-        (slot.is_detached, slot.waker) = (true, None);
+        slot.is_detached = true;
+        after.replaced.extend(slot.waker.take());
         if slot.stage == Stage::Done {
             after.dropped.extend(slot.work.take());
             self.release(number);
@@ -249,9 +264,7 @@ impl<W> Table<W> {
 
     /// Whether an operation of this queue is waiting or posted.
     pub(crate) fn is_busy(&self, queue: Queue) -> bool {
-        self.slots
-            .iter()
-            .any(|slot| slot.queue == queue && matches!(slot.stage, Stage::Waiting | Stage::Posted))
+        self.busy[queue as usize] > 0
     }
 }
 

@@ -27,12 +27,13 @@ fn one_operation() {
     let (count, mut after) = (Arc::new(Count::default()), After::default());
     let waker = Waker::from(count.clone());
     let slot = table.add(Queue::Send, "work", 1);
-    assert!(table.take(slot, Some(&waker)).is_none() && table.is_busy(Queue::Send));
+    table.wait(slot, &waker, &mut after);
+    assert!(table.take(slot).is_none() && table.is_busy(Queue::Send));
     assert_eq!(table.next(Queue::Send), Some((slot, &"work")));
     assert!(table.next(Queue::Send).is_none() && table.next(Queue::Receive).is_none());
     table.complete(slot, Ok(Arrived { len: 5, imm: Some(1) }), &mut after);
     after.run();
-    let finished = table.take(slot, None).unwrap();
+    let finished = table.take(slot).unwrap();
     assert_eq!((finished.work, finished.result.unwrap()), ("work", Arrived { len: 5, imm: Some(1) }));
     assert_eq!((count.0.load(Ordering::SeqCst), table.is_busy(Queue::Send)), (1, false));
 }
@@ -56,9 +57,9 @@ fn what_was_posted_of_a_failed_batch_is_waited_for() {
     let slot = table.add(Queue::Send, "batch", 3);
     table.next(Queue::Send).unwrap();
     table.not_posted(slot, 1, error(), &mut after);
-    assert!(table.take(slot, None).is_none(), "a device may still read the buffers");
+    assert!(table.take(slot).is_none(), "a device may still read the buffers");
     table.complete(slot, Ok(Arrived::default()), &mut after);
-    assert!(table.take(slot, None).unwrap().result.is_err());
+    assert!(table.take(slot).unwrap().result.is_err());
     assert_eq!(table.room, [4, 1]);
     after.run();
 }
@@ -126,9 +127,11 @@ fn schedule(mut seed: u64) {
                     table.detach(slot, &mut after);
                     held.swap_remove(index);
                     over += 1;
-                } else if table.take(slot, Some(Waker::noop())).is_some() {
+                } else if table.take(slot).is_some() {
                     held.swap_remove(index);
                     over += 1;
+                } else {
+                    table.wait(slot, Waker::noop(), &mut after);
                 }
             }
             _ => {}
@@ -153,7 +156,7 @@ fn schedule(mut seed: u64) {
     }
     after.run();
     for slot in held {
-        assert!(table.take(slot, None).is_some(), "an operation without a result");
+        assert!(table.take(slot).is_some(), "an operation without a result");
         over += 1;
     }
     assert_eq!(made, over);
