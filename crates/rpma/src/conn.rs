@@ -35,26 +35,23 @@ struct About {
 }
 
 impl Conn {
-    fn new(shared: Arc<Shared>) -> Result<Self> {
+    fn new(shared: Arc<Shared>) -> Self {
         let bytes = shared.link.private_data();
         let (remotes, own) = private_data::decode(&bytes);
-        if remotes.iter().any(Remote::is_durable) {
-            shared.link.allow_persistent_flush()?;
-        }
         let about = Arc::new(About { private_data: own.into(), remotes });
-        Ok(Self { shared, about })
+        Self { shared, about }
     }
 
     /// The connection, once it is established.
     pub(crate) async fn established(shared: Arc<Shared>) -> Result<Self> {
         shared.until(State::is_established).await?;
-        Self::new(shared)
+        Ok(Self::new(shared))
     }
 
     /// The same on a thread.
     pub(crate) fn wait_established(shared: Arc<Shared>) -> Result<Self> {
         shared.block_until(State::is_established)??;
-        Self::new(shared)
+        Ok(Self::new(shared))
     }
 
     /// The address of the peer.
@@ -225,7 +222,7 @@ fn check_write(to: &RemoteSlice, len: usize) -> Result<()> {
 }
 
 fn check_store(to: &RemoteSlice) -> Result<()> {
-    to.writable("store").and_then(|()| to.fits("store", 8))
+    to.writable("store").and_then(|()| to.fits("store", 8)).and_then(|()| to.is_aligned("store"))
 }
 
 impl Batch {

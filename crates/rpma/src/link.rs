@@ -46,6 +46,9 @@ fn remote(range: &RemoteSlice) -> At<'_, rpma_core::mr::MrRemote> {
 impl Link {
     pub(crate) fn new(conn: Box<Conn>) -> Result<Self> {
         let this = Self(conn);
+        // Whether memory may be flushed to persistence is checked for each region: `Remote` knows.
+        let cfg = PeerCfg::from_descriptor(&[1]).map_err(|code| Error::of("a connection", code))?;
+        this.0.apply_remote_peer_cfg(&cfg);
         for fd in this.fds() {
             rustix::io::ioctl_fionbio(fd, true)
                 .map_err(|errno| Error::new(ErrorKind::Provider, format_args!("FIONBIO failed: {errno}")))?;
@@ -80,13 +83,6 @@ impl Link {
         unsafe { std::slice::from_raw_parts(view.ptr.cast::<u8>(), view.len.into()) }.to_vec()
     }
 
-    /// The peer has declared memory whose flush to persistence may be executed.
-    pub(crate) fn allow_persistent_flush(&self) -> Result<()> {
-        let cfg = PeerCfg::from_descriptor(&[1]).map_err(|code| Error::of("Conn", code))?;
-        self.0.apply_remote_peer_cfg(&cfg);
-        Ok(())
-    }
-
     /// Posts one request. What it owns must be kept until its completion has come, or this object is dropped.
     pub(crate) fn post(&self, request: &Request, slot: u32) -> Result<()> {
         let context = ptr::without_provenance(slot as usize);
@@ -104,8 +100,8 @@ impl Link {
                     Flush::Visible => rpma_flush_type::RPMA_FLUSH_TYPE_VISIBILITY,
                     Flush::Persistent => rpma_flush_type::RPMA_FLUSH_TYPE_PERSISTENT,
                 };
-                let len = range.len() as usize;
-                post::flush(conn, range.mr(), range.offset(), len, how as _, flags, context)
+                let (offset, len) = range.flushed();
+                post::flush(conn, range.mr(), offset, len, how as _, flags, context)
             }
             // SAFETY: the value is readable for its 8 bytes, which are copied before the call returns.
             Request::Store { value, to } => unsafe {

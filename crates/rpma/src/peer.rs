@@ -96,6 +96,11 @@ impl Peer {
         })
     }
 
+    /// Whether both are the same object: memory of one cannot be used with another, even of the same device.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     pub(crate) fn domain(&self) -> &Domain {
         self.0.core.domain()
     }

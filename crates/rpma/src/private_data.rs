@@ -14,8 +14,10 @@ const MARK: u8 = 0xa7;
 /// own bytes. RoCE appends zeros up to a fixed length.
 pub(crate) fn encode(offers: &[Offer], own: &[u8]) -> Result<Vec<u8>> {
     let too_long = || {
-        let text = format_args!("{} offers and {} bytes do not fit into 255 bytes", offers.len(), own.len());
-        Error::new(ErrorKind::Invalid, text)
+        Error::new(
+            ErrorKind::Invalid,
+            format_args!("{} offers and {} bytes do not fit into 255 bytes", offers.len(), own.len()),
+        )
     };
     let len = |bytes: usize| u8::try_from(bytes).map_err(|_| too_long());
     let mut bytes = vec![MARK, len(offers.len())?, len(own.len())?];

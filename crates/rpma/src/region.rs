@@ -62,7 +62,7 @@ pub(crate) struct Region {
     mr: ManuallyDrop<Box<MrLocal>>,
     map: Map,
     len: usize,
-    _peer: Peer,
+    peer: Peer,
 }
 
 // SAFETY: the registration is a verbs object, which all threads may use at once; the address is that of a
@@ -82,11 +82,16 @@ impl Region {
         // SAFETY: the region keeps the peer and the mapping, and deregisters before it releases them.
         let mr = unsafe { MrLocal::register(peer.domain(), map.addr.as_ptr().cast::<c_void>(), len, usage) };
         let mr = mr.map_err(|code| Error::of(format_args!("registering {len} bytes of memory"), code))?;
-        Ok(Self { mr: ManuallyDrop::new(mr), map, len, _peer: peer.clone() })
+        Ok(Self { mr: ManuallyDrop::new(mr), map, len, peer: peer.clone() })
     }
 
     pub(crate) fn mr(&self) -> &MrLocal {
         &self.mr
+    }
+
+    /// The peer whose device it is registered with.
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.peer
     }
 
     pub(crate) fn addr(&self) -> NonNull<u8> {

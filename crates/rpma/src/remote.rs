@@ -12,6 +12,9 @@ use rpma_core::mr::MrRemote;
 
 use crate::error::{Error, ErrorKind, Result};
 
+/// The smallest memory that can be flushed: a flush may be executed as a read of so many bytes.
+const LEAST_FLUSH: usize = 8;
+
 /// What a flush guarantees when its operation is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {
@@ -124,13 +127,38 @@ impl RemoteSlice {
     /// Fails unless a buffer of this length fits.
     pub(crate) fn fits(&self, call: &str, len: usize) -> Result<()> {
         if len == self.len {
-            return Ok(());
+            if u32::try_from(len).is_ok() {
+                return Ok(());
+            }
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format_args!("Conn::{call}: {len} bytes; one operation transfers less than 4 GiB"),
+            ));
         }
         let kind = ErrorKind::OutOfRange { offset: self.offset as u64, len: len as u64, size: self.len() };
         Err(Error::new(
             kind,
             format_args!("Conn::{call}: a buffer of {len} bytes for {} bytes of the peer", self.len),
         ))
+    }
+
+    /// Fails unless it begins at a multiple of 8.
+    pub(crate) fn is_aligned(&self, call: &str) -> Result<()> {
+        if self.offset % 8 == 0 {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Invalid,
+            format_args!("Conn::{call}: the offset {} is not a multiple of 8", self.offset),
+        ))
+    }
+
+    /// Offset and length of a flush of this range. It may be executed as a read of 8 bytes at the offset,
+    /// which must be inside, too: otherwise it begins earlier.
+    pub(crate) fn flushed(&self) -> (usize, usize) {
+        let size = self.remote.mr.size();
+        let offset = self.offset.min(size.saturating_sub(LEAST_FLUSH));
+        (offset, (self.offset - offset + self.len).max(LEAST_FLUSH))
     }
 
     pub(crate) fn readable(&self, call: &str) -> Result<()> {
@@ -158,7 +186,14 @@ impl RemoteSlice {
         };
         let is_declared = how == Flush::Visible || self.remote.is_durable();
         if is_declared && self.mr().flush_type() & usage != 0 {
-            return Ok(());
+            let size = self.remote.mr.size();
+            if size >= LEAST_FLUSH {
+                return Ok(());
+            }
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format_args!("Conn::flush: a flush needs memory of at least {LEAST_FLUSH} bytes, not {size}"),
+            ));
         }
         Err(Error::new(
             kind,

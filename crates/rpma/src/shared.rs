@@ -52,7 +52,7 @@ pub(crate) struct Shared {
     registration: Registration,
     pub(crate) link: Link,
     state: Mutex<State>,
-    _peer: Peer,
+    peer: Peer,
 }
 
 impl Shared {
@@ -63,7 +63,7 @@ impl Shared {
             is_closing: false,
             waiting: Vec::new(),
         };
-        Arc::new(Self { registration: Registration::default(), link, state: Mutex::new(state), _peer: peer })
+        Arc::new(Self { registration: Registration::default(), link, state: Mutex::new(state), peer })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -82,9 +82,17 @@ impl Shared {
         let mut state = self.lock();
         let room = state.table.size(queue);
         let refused = state.ended_error().or_else(|| {
-            let text = format_args!("{requests} requests for a queue of {room}");
-            (requests > room).then(|| Error::new(ErrorKind::Invalid, text))
+            (requests > room).then(|| {
+                Error::new(
+                    ErrorKind::Invalid,
+                    format_args!(
+                        "Batch::submit: {requests} operations for a queue of {room}; Connect::queues and \
+                         Listener::set_queues make it longer"
+                    ),
+                )
+            })
         });
+        let refused = refused.or_else(|| self.refuse_foreign(&work));
         if let Some(error) = refused {
             return Err(Box::new((work, error)));
         }
@@ -93,6 +101,21 @@ impl Shared {
         drop(state);
         after.run();
         Ok(slot)
+    }
+
+    /// The error for a buffer of another peer, which the device would refuse, ending the connection.
+    fn refuse_foreign(&self, work: &Work) -> Option<Error> {
+        let is_foreign =
+            |request: &&Request| request.buf().is_some_and(|buf| !buf.home().region().peer().is(&self.peer));
+        work.requests().iter().find(is_foreign).map(|request| {
+            Error::new(
+                ErrorKind::Invalid,
+                format_args!(
+                    "Conn::{}: the buffer is of another Peer object than the connection; a clone is the same",
+                    request.call()
+                ),
+            )
+        })
     }
 
     /// Posts what fits.

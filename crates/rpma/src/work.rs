@@ -29,6 +29,17 @@ impl Request {
         }
     }
 
+    /// The buffer that it owns.
+    pub(crate) fn buf(&self) -> Option<&Buf> {
+        match self {
+            Self::Read { to: buf, .. }
+            | Self::Write { from: buf, .. }
+            | Self::Send { from: buf, .. }
+            | Self::Receive { to: buf } => Some(buf),
+            Self::Flush { .. } | Self::Store { .. } => None,
+        }
+    }
+
     pub(crate) fn into_buf(self) -> Option<Buf> {
         match self {
             Self::Read { to: buf, .. }

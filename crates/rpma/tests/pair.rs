@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rpma::{Access, Closed, Conn, ErrorKind, Exposed, Flush, Memory, Peer, Provider, Result};
+use rpma::{Access, Closed, Conn, ErrorKind, Exposed, Flush, Memory, Peer, Provider, Remote, Result};
 use rustix::event::{PollFd, PollFlags, poll};
 
 const ALL: fn() -> Access = || Access::READ | Access::WRITE | Access::VISIBLE;
@@ -182,6 +182,75 @@ async fn refused_before_it_is_posted() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_batch_is_checked_before_anything_is_posted() -> Result<()> {
+    let peer = peer();
+    let memory = peer.expose(64, ALL())?;
+    let (conn, target) = connected(&peer, &memory, 16).await;
+    let remote = conn.remote(0)?;
+    let batch = conn.batch().write(text(&peer, b"written"), remote.slice(0..7)?);
+    let failed = batch.store(1, remote.slice(12..20)?).submit().await.unwrap_err();
+    assert_eq!((failed.error.kind(), failed.buf.len()), (ErrorKind::Invalid, 1));
+    conn.flush(remote.slice(..)?, Flush::Visible).await?;
+    assert_eq!(memory.word(0)?.load(Ordering::Acquire), 0, "the write before it was posted");
+    drop(target);
+    Ok(())
+}
+
+#[tokio::test]
+async fn flush_of_any_range() -> Result<()> {
+    let peer = peer();
+    let memory = peer.expose(61, ALL())?;
+    let (conn, target) = connected(&peer, &memory, 16).await;
+    let remote = conn.remote(0)?;
+    for (from, end) in [(0, 61), (0, 1), (56, 61), (60, 61), (61, 61), (0, 0)] {
+        conn.flush(remote.slice(from..end)?, Flush::Visible).await?;
+    }
+    drop(target);
+    let tiny = peer.expose(4, ALL())?;
+    let (conn, target) = connected(&peer, &tiny, 16).await;
+    let failed = conn.flush(conn.remote(0)?.slice(..)?, Flush::Visible).await.unwrap_err();
+    assert_eq!(failed.error.kind(), ErrorKind::Invalid);
+    conn.write(text(&peer, b"tiny"), conn.remote(0)?.slice(..)?).await?;
+    drop(target);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_buffer_of_another_peer() -> Result<()> {
+    let (peer, other) = (peer(), peer());
+    let memory = peer.expose(64, ALL())?;
+    let (conn, target) = connected(&peer, &memory, 16).await;
+    let at = conn.remote(0)?.slice(0..5)?;
+    let failed = conn.write(text(&other, b"other"), at).await.unwrap_err();
+    assert_eq!((failed.error.kind(), &failed.buf[..]), (ErrorKind::Invalid, &b"other"[..]));
+    conn.write(text(&peer.clone(), b"clone"), at).await?;
+    drop(target);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_request_outlives_its_listener() -> Result<()> {
+    let peer = peer();
+    let memory = peer.expose(64, ALL())?;
+    for accepts in [true, false] {
+        let listener = peer.listen("127.0.0.1:0")?;
+        let connecting = tokio::spawn(peer.connect(listener.local_addr().unwrap()).into_future());
+        let incoming = listener.accept().await?;
+        drop(listener);
+        if accepts {
+            let target = incoming.accept(&[memory.offer()]).await?;
+            let conn = connecting.await.unwrap()?;
+            conn.write(text(&peer, b"written"), conn.remote(0)?.slice(0..7)?).await?;
+            drop(target);
+        } else {
+            drop(incoming);
+            assert_eq!(connecting.await.unwrap().unwrap_err().kind(), ErrorKind::Rejected);
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn revoked_memory() -> Result<()> {
     let peer = peer();
     let memory = peer.expose(64, ALL())?;
@@ -236,6 +305,13 @@ async fn persistent_file() -> Result<()> {
     let memory = peer.expose(Memory::File(file, 4096), Access::WRITE | Access::PERSISTENT)?;
     let (conn, target) = connected(&peer, &memory, 16).await;
     let at = conn.remote(0)?.slice(10..14)?;
+    // As if the offer had come in another way than with the connection.
+    let by_bytes = Remote::from_bytes(&memory.offer().to_bytes())?;
+    connected(&peer, &peer.expose(64, ALL())?, 16)
+        .await
+        .0
+        .flush(by_bytes.slice(..)?, Flush::Persistent)
+        .await?;
     conn.batch().write(text(&peer, b"kept"), at).flush(at, Flush::Persistent).submit().await?;
     let mut content = Vec::new();
     File::open(&path).unwrap().read_to_end(&mut content).unwrap();
