@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The connection of rpma-core: work requests, completions and events.
 
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
@@ -18,7 +18,7 @@ use crate::buf::Buf;
 use crate::error::{Error, ErrorKind, Result};
 use crate::remote::{Flush, RemoteSlice};
 use crate::table::Arrived;
-use crate::work::Request;
+use crate::work::{Request, Work};
 
 /// A completion: the slot of its operation, and the result or the status.
 pub(crate) struct Completion {
@@ -27,7 +27,11 @@ pub(crate) struct Completion {
 }
 
 /// The connection of rpma-core, made non-blocking.
-pub(crate) struct Link(Box<Conn>);
+pub(crate) struct Link {
+    conn: ManuallyDrop<Box<Conn>>,
+    /// What posted requests own when the connection is dropped.
+    pub(crate) posted: Vec<Work>,
+}
 
 // SAFETY: its objects are those of verbs, which all threads may use at once; the fields that change are
 // atomic.
@@ -45,10 +49,10 @@ fn remote(range: &RemoteSlice) -> At<'_, rpma_core::mr::MrRemote> {
 
 impl Link {
     pub(crate) fn new(conn: Box<Conn>) -> Result<Self> {
-        let this = Self(conn);
+        let this = Self { conn: ManuallyDrop::new(conn), posted: Vec::new() };
         // Whether memory may be flushed to persistence is checked for each region: `Remote` knows.
         let cfg = PeerCfg::from_descriptor(&[1]).map_err(|code| Error::of("a connection", code))?;
-        this.0.apply_remote_peer_cfg(&cfg);
+        this.conn.apply_remote_peer_cfg(&cfg);
         for fd in this.fds() {
             rustix::io::ioctl_fionbio(fd, true)
                 .map_err(|errno| Error::new(ErrorKind::Provider, format_args!("FIONBIO failed: {errno}")))?;
@@ -65,16 +69,16 @@ impl Link {
     }
 
     pub(crate) fn raw_fds(&self) -> [RawFd; 2] {
-        [self.0.cq().fd(), self.0.event_fd()]
+        [self.conn.cq().fd(), self.conn.event_fd()]
     }
 
     pub(crate) fn peer_addr(&self) -> Option<SocketAddr> {
-        self.0.peer_addr()
+        self.conn.peer_addr()
     }
 
     /// The private data of the peer.
     pub(crate) fn private_data(&self) -> Vec<u8> {
-        let view = self.0.private_data();
+        let view = self.conn.private_data();
         if view.ptr.is_null() {
             return Vec::new();
         }
@@ -86,7 +90,7 @@ impl Link {
     /// Posts one request. What it owns must be kept until its completion has come, or this object is dropped.
     pub(crate) fn post(&self, request: &Request, slot: u32) -> Result<()> {
         let context = ptr::without_provenance(slot as usize);
-        let conn = &*self.0;
+        let conn = &**self.conn;
         let flags = RPMA_F_COMPLETION_ALWAYS;
         let posted = match request {
             Request::Read { to, from } => post::read(conn, local(to), remote(from), to.len(), flags, context),
@@ -124,7 +128,7 @@ impl Link {
         loop {
             let mut entries = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
             // SAFETY: there is room for so many completions.
-            let count = match unsafe { self.0.cq().poll(BATCH as i32, entries.as_mut_ptr().cast()) } {
+            let count = match unsafe { self.conn.cq().poll(BATCH as i32, entries.as_mut_ptr().cast()) } {
                 Ok(count) => count as usize,
                 Err(Code::NoCompletion) => return Ok(found),
                 Err(code) => return Err(Error::of("polling completions", code)),
@@ -142,7 +146,7 @@ impl Link {
 
     /// Takes a completion event and arms the queue again; whether there was one.
     pub(crate) fn take_completion_event(&self) -> Result<bool> {
-        match self.0.cq().wait() {
+        match self.conn.cq().wait() {
             Ok(()) => Ok(true),
             Err(Code::NoCompletion) => Ok(false),
             Err(code) => Err(Error::of("waiting for completions", code)),
@@ -151,7 +155,7 @@ impl Link {
 
     /// The next event, if there is one.
     pub(crate) fn next_event(&self) -> Result<Option<(rpma_conn_event, String)>> {
-        match self.0.next_event() {
+        match self.conn.next_event() {
             Ok(event) => Ok(Some((event, last_failure()))),
             Err(Code::NoEvent) => Ok(None),
             Err(code) => Err(Error::of("the connection", code)),
@@ -159,7 +163,19 @@ impl Link {
     }
 
     pub(crate) fn disconnect(&self) -> Result<()> {
-        self.0.disconnect().map_err(|code| Error::of("Conn::close", code))
+        self.conn.disconnect().map_err(|code| Error::of("Conn::close", code))
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here; nothing uses the field after it.
+        let conn = unsafe { ManuallyDrop::take(&mut self.conn) };
+        if conn.close().is_err() {
+            // The queue pair may still exist: a completion queue that is in use cannot be destroyed. So the
+            // device may still access the buffers.
+            std::mem::forget(std::mem::take(&mut self.posted));
+        }
     }
 }
 

@@ -46,8 +46,6 @@ pub(crate) struct State {
 }
 
 /// A connection.
-// The order of the fields is the order of tear-down: buffers that a device may access are released after the
-// queue pair.
 pub(crate) struct Shared {
     registration: Registration,
     pub(crate) link: Link,
@@ -287,6 +285,8 @@ impl Drop for Shared {
             // So that the peer learns of the end at once. What it may say of it is of no interest any more.
             let _ = self.link.disconnect();
         }
+        // Buffers that a device may access are released behind the queue pair.
+        self.link.posted = state.table.take_all();
     }
 }
 

@@ -262,6 +262,11 @@ impl<W> Table<W> {
         }
     }
 
+    /// What all operations own; for the end of the table.
+    pub(crate) fn take_all(&mut self) -> Vec<W> {
+        self.slots.iter_mut().filter_map(|slot| slot.work.take()).collect()
+    }
+
     /// Whether an operation of this queue is waiting or posted.
     pub(crate) fn is_busy(&self, queue: Queue) -> bool {
         self.busy[queue as usize] > 0
