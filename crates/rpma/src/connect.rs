@@ -48,13 +48,19 @@ impl Queues {
 }
 
 /// Sends a connection request or accepts one, with these private data.
-pub(crate) fn begin(peer: &Peer, request: ConnReq, queues: Queues, data: &[u8]) -> Result<Arc<Shared>> {
+pub(crate) fn begin(
+    call: &str,
+    peer: &Peer,
+    request: ConnReq,
+    queues: Queues,
+    data: &[u8],
+) -> Result<Arc<Shared>> {
     let len = u8::try_from(data.len()).map_err(|_| {
-        Error::new(ErrorKind::Invalid, format_args!("{} bytes of private data; 255 fit", data.len()))
+        Error::new(ErrorKind::Invalid, format_args!("{call}: {} bytes of private data; 255 fit", data.len()))
     })?;
     let data = (len > 0).then(|| rpma_conn_private_data { ptr: data.as_ptr().cast_mut().cast(), len });
     // SAFETY: the private data are readable during the call; the connection keeps the peer.
-    let conn = unsafe { request.connect(data) }.map_err(|code| Error::of("connecting", code))?;
+    let conn = unsafe { request.connect(data) }.map_err(|code| Error::of(call, code))?;
     Ok(Shared::new(peer.clone(), Link::new(conn)?, (queues.send, queues.receive)))
 }
 
@@ -71,8 +77,11 @@ pub struct Connect {
 }
 
 impl Peer {
-    /// A connection to a peer that listens at this address; nothing happens until it is awaited, or
-    /// [`Connect::wait`] is called.
+    /// A connection to a peer that listens at this address; no request is sent until it is awaited, or
+    /// [`Connect::wait`] is called. If a name has several addresses, each is tried until one accepts.
+    ///
+    /// A name is resolved by this call, which blocks meanwhile: a task that must not block gives a
+    /// [`SocketAddr`], or resolves the name with `tokio::net::lookup_host`.
     pub fn connect(&self, addr: impl ToSocketAddrs) -> Connect {
         Connect::new(self, addr)
     }
@@ -127,39 +136,63 @@ impl Connect {
         self
     }
 
-    /// Resolves the address and sends the request; this may take the time of the timeout.
-    fn begin(self) -> Result<Arc<Shared>> {
+    fn prepare(self) -> Result<(Vec<SocketAddr>, Attempt)> {
         let Self { peer, to, queues, timeout, offers, own, is_raw } = self;
         let data = if is_raw { own } else { private_data::encode(&offers, &own)? };
-        let cfg = queues.cfg(timeout)?;
-        each_address("Peer::connect", &to?[..], |at| {
-            let (host, port) = host_and_port(at);
-            // SAFETY: the connection keeps the peer; there is no shared receive queue.
-            let request = unsafe { ConnReq::new(*peer.domain(), &host, &port, &cfg) };
-            let request = request.map_err(|code| {
-                Error::of(format_args!("{at}: connect"), code).with(ErrorKind::Unreachable)
-            })?;
-            begin(&peer, *request, queues, &data)
-        })
+        Ok((to?, Attempt { peer, queues, timeout, data }))
     }
 
     /// The connection, made on this thread.
     ///
     /// # Errors
-    /// [`ErrorKind::Unreachable`] and [`ErrorKind::Rejected`]; [`ErrorKind::Invalid`] if the private data do
-    /// not fit.
+    /// [`ErrorKind::Unreachable`] and [`ErrorKind::Rejected`], of the last address if the name has several;
+    /// [`ErrorKind::Invalid`] if the private data do not fit.
     pub fn wait(self) -> Result<Conn> {
-        Conn::wait_established(self.begin()?)
+        let (to, attempt) = self.prepare()?;
+        each_address("Peer::connect", &to[..], |at| Conn::wait_established(attempt.begin(at)?))
     }
 
     async fn run(self) -> Result<Conn> {
+        let (to, attempt) = self.prepare()?;
+        let mut last = Error::new(ErrorKind::Unreachable, "Peer::connect: the name has no address");
+        for at in to {
+            match attempt.clone().run(at).await {
+                Ok(conn) => return Ok(conn),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+}
+
+/// What is the same for each address of a name.
+#[derive(Clone)]
+struct Attempt {
+    peer: Peer,
+    queues: Queues,
+    timeout: Option<Duration>,
+    data: Vec<u8>,
+}
+
+impl Attempt {
+    /// Resolves the address and sends the request; this may take the time of the timeout.
+    fn begin(&self, at: SocketAddr) -> Result<Arc<Shared>> {
+        let cfg = self.queues.cfg(self.timeout)?;
+        let (host, port) = host_and_port(at);
+        let failed = |code| Error::of(format_args!("{at}: connect"), code).with(ErrorKind::Unreachable);
+        // SAFETY: the connection keeps the peer; there is no shared receive queue.
+        let request = unsafe { ConnReq::new(*self.peer.domain(), &host, &port, &cfg) }.map_err(failed)?;
+        begin(&format!("{at}: connect"), &self.peer, *request, self.queues, &self.data)
+    }
+
+    async fn run(self, at: SocketAddr) -> Result<Conn> {
         #[cfg(feature = "tokio")]
         if tokio::runtime::Handle::try_current().is_ok() {
-            let begun = tokio::task::spawn_blocking(|| self.begin()).await;
+            let begun = tokio::task::spawn_blocking(move || self.begin(at)).await;
             let failed = |error| Error::new(ErrorKind::Closed, format_args!("Peer::connect: {error}"));
             return Conn::established(begun.map_err(failed)??).await;
         }
-        Conn::established(self.begin()?).await
+        Conn::established(self.begin(at)?).await
     }
 }
 

@@ -242,14 +242,14 @@ impl Incoming {
     }
 
     fn begin(self, data: &[u8]) -> Result<Arc<Shared>> {
-        begin(&self.peer, *self.request.0, self.queues, data)
+        begin("Incoming::accept", &self.peer, *self.request.0, self.queues, data)
     }
 
     /// Accepts it, and offers memory: the [`Conn::remote`] of the peer. Eight offers fit with RoCE.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if the peer is gone; [`ErrorKind::Invalid`] if the offers do not fit, which
-    /// rejects it.
+    /// [`ErrorKind::Lost`] or [`ErrorKind::Provider`] if the peer is gone; [`ErrorKind::Invalid`] if the
+    /// offers do not fit, which rejects it.
     pub async fn accept(self, offers: &[Offer]) -> Result<Conn> {
         let data = private_data::encode(offers, &[])?;
         Conn::established(self.begin(&data)?).await

@@ -251,6 +251,19 @@ async fn a_request_outlives_its_listener() -> Result<()> {
 }
 
 #[tokio::test]
+async fn the_second_address_of_a_name() -> Result<()> {
+    let peer = peer();
+    let listener = peer.listen("127.0.0.1:0")?;
+    let addr = listener.local_addr().unwrap();
+    let closed = { peer.listen("127.0.0.1:0")?.local_addr().unwrap() };
+    let accepts = tokio::spawn(async move { listener.accept().await?.accept(&[]).await });
+    let conn = peer.connect(&[closed, addr][..]).await?;
+    assert_eq!(conn.peer_addr(), Some(addr));
+    drop(accepts.await.unwrap()?);
+    Ok(())
+}
+
+#[tokio::test]
 async fn revoked_memory() -> Result<()> {
     let peer = peer();
     let memory = peer.expose(64, ALL())?;
