@@ -16,8 +16,11 @@ use crate::peer::Peer;
 /// with its result. It can be divided and put together again; the memory is deregistered and unmapped when
 /// the last part is dropped, or returns to its [`Pool`](crate::Pool).
 ///
-/// No peer can access it, with one exception: iWARP adapters need remote write access to the destination of a
-/// read while it is registered, so that a hostile peer that guesses its key could change it.
+/// No peer can access it, with one exception: iWARP adapters (not software RDMA) need remote write access to
+/// the destination of a read, and send its key to the peer of the read. So with such an adapter a hostile
+/// peer can write, at any time, to the registration of a buffer that was the destination of a read from it:
+/// that of the buffer, or of its whole pool. Programs that read from peers they do not trust use a pool for
+/// each.
 pub struct Buf {
     addr: NonNull<u8>,
     len: usize,
