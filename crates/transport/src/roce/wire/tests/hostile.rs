@@ -7,7 +7,12 @@ use super::random::{Random, opcodes};
 
 /// Miri takes a thousand times longer for each.
 fn rounds(of_a_processor: usize) -> usize {
-    if cfg!(miri) { of_a_processor / 100 } else { of_a_processor }
+    if cfg!(miri) { (of_a_processor / 1000).max(1) } else { of_a_processor }
+}
+
+/// Those whose packets are damaged in every place.
+fn damaged() -> impl Iterator<Item = Opcode> {
+    opcodes().into_iter().step_by(if cfg!(miri) { 9 } else { 1 })
 }
 
 #[test]
@@ -27,7 +32,7 @@ fn random_packets_come_through() {
 #[test]
 fn truncated_packets() {
     let mut random = Random(0x5eed_0102);
-    for opcode in opcodes() {
+    for opcode in damaged() {
         let (bth, extension, payload) = random.packet(opcode);
         let bytes = encode(&Packet { bth, extension, payload: &payload });
         let headers = Packet::encode_headers(&bth, &extension).len();
@@ -141,7 +146,7 @@ fn random_bytes_are_survived() {
 #[test]
 fn damaged_packets_parse_to_the_same_or_are_dropped() {
     let mut random = Random(0x5eed_0106);
-    for opcode in opcodes() {
+    for opcode in damaged() {
         let (bth, extension, payload) = random.packet(opcode);
         let bytes = encode(&Packet { bth, extension, payload: &payload });
         for bit in 0..bytes.len() * 8 {
