@@ -7,6 +7,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::block::{Block, memory};
+#[cfg(doc)]
+use crate::error::ErrorKind;
 use crate::error::Result;
 use crate::peer::Peer;
 

@@ -88,7 +88,7 @@ pub struct Exposed {
 }
 
 impl Peer {
-    /// Memory that peers may access as `access` says, once they have its [`Offer`](crate::Offer).
+    /// Memory that peers may access as `access` says, once they have its [`Offer`].
     ///
     /// # Errors
     /// As for [`Self::buf`]; [`ErrorKind::Invalid`] if `access` is empty, or if the file cannot be mapped.
