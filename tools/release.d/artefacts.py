@@ -14,6 +14,7 @@ from roots import Missing, run
 # Debian 12 has a newer compiler beside its own, for browsers.
 COMPILERS = "rustc-web,cargo-web,libstd-rust-web-dev:arm64,gcc,gcc-aarch64-linux-gnu,libc6-dev,binutils,make,pkg-config,xz-utils"
 RDMA = "libibverbs-dev,librdmacm-dev"
+PACKAGING = f"gcc,libc6-dev,binutils,make,pkg-config,xz-utils,dpkg-dev,debhelper,{RDMA}"
 # What the binaries are linked with decides which C library they need: that of Debian 11 is glibc 2.31.
 OLDEST = "bullseye"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -125,9 +126,14 @@ def deb(release, directory, root, suite):
     shutil.rmtree(outside)
 
 
+def debian_12(release, directory):
+    root = roots.make(release.roots / "builder-12", "bookworm", f"rustc-web,cargo-web,libstd-rust-web-dev,{PACKAGING}", "apt")
+    deb(release, directory, root, "debian-12")
+
+
 def debian_13(release, directory):
-    packages = f"rustc,cargo,libstd-rust-dev,gcc,libc6-dev,binutils,make,pkg-config,xz-utils,dpkg-dev,debhelper,{RDMA}"
-    deb(release, directory, roots.make(release.roots / "builder-13", "trixie", packages, "apt"), "debian-13")
+    root = roots.make(release.roots / "builder-13", "trixie", f"rustc,cargo,libstd-rust-dev,{PACKAGING}", "apt")
+    deb(release, directory, root, "debian-13")
 
 
 def rpm(release, directory):
@@ -170,6 +176,7 @@ ALL = {
     "x86_64": x86_64,
     "oci": oci,
     "aarch64": aarch64,
+    "debian-12": debian_12,
     "debian-13": debian_13,
     "rpm": rpm,
 }
