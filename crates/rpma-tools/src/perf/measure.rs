@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Measures one case: runs its threads, and samples the processor time.
+//! Measures one case once: runs its threads, and takes the processor times.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::Failure;
 use super::options::Case;
 use super::protocol::Cpu;
-use super::report::Row;
+use super::repeats::Sample;
 use super::session::Session;
 use super::workload::{Channel, Clock, Tally};
 use crate::cpu;
@@ -28,12 +28,12 @@ pub(super) struct Plan {
 }
 
 /// The processor times of both sides at one moment.
-struct Sample {
+struct Times {
     client: Cpu,
     server: Cpu,
 }
 
-impl Sample {
+impl Times {
     fn take(session: &mut Session, began: Instant) -> Result<Self, Failure> {
         let server = session.server_cpu()?;
         let (used, at) = (cpu::used().as_nanos() as u64, began.elapsed().as_nanos() as u64);
@@ -41,13 +41,14 @@ impl Sample {
     }
 }
 
-/// Measures one case. Returns a row if there is any result, and a failure if it was not measured to the end.
+/// Measures one case once. Returns a sample if there is any result, and a failure if it was not measured to
+/// the end.
 pub(super) fn measure(
     session: &mut Session,
     case: &Case,
     plan: &Plan,
     tell: &dyn Fn(Duration),
-) -> (Option<Row>, Option<Failure>) {
+) -> (Option<Sample>, Option<Failure>) {
     let channels: Result<Vec<Channel>, Failure> =
         (0..case.threads).map(|index| session.channel(case, index)).collect();
     let mut channels = match channels {
@@ -91,25 +92,24 @@ pub(super) fn measure(
         }
     }
     // The failure of a thread is more informative than its consequences.
-    let (samples, failure) = match (watched, failure) {
-        (Ok(samples), failure) => (Some(samples), failure),
+    let (times, failure) = match (watched, failure) {
+        (Ok(times), failure) => (Some(times), failure),
         (Err(Failure::Interrupted), _) => (None, Some(Failure::Interrupted)),
         (Err(why), failure) => (None, failure.or(Some(why))),
     };
-    let cpu =
-        samples.map(|[first, last]| (last.client.since(&first.client), last.server.since(&first.server)));
-    let row = Row::new(case, &tally, cpu.unwrap_or_default(), failure.is_none());
-    (Some(row).filter(|row| failure.is_none() || row.operations > 0), failure)
+    let cpu = times.map(|[first, last]| (last.client.since(&first.client), last.server.since(&first.server)));
+    let sample = Sample { tally, cpu: cpu.unwrap_or_default(), complete: failure.is_none() };
+    (Some(sample).filter(|sample| sample.complete || sample.tally.operations > 0), failure)
 }
 
-/// Reports the progress and takes samples at the beginning and at the end. Returns early on Ctrl-C, or if a
+/// Reports the progress and takes the times at the beginning and at the end. Returns early on Ctrl-C, or if a
 /// thread ends early.
 fn watch(
     session: &mut Session,
     clock: &Clock<'_>,
     tell: &dyn Fn(Duration),
     ended: impl Fn() -> bool,
-) -> Result<[Sample; 2], Failure> {
+) -> Result<[Times; 2], Failure> {
     let began = Instant::now();
     let sleep = |until: Instant| {
         while Instant::now() < until {
@@ -126,7 +126,7 @@ fn watch(
         Ok(())
     };
     sleep(clock.start)?;
-    let first = Sample::take(session, began)?;
+    let first = Times::take(session, began)?;
     sleep(clock.end)?;
-    Ok([first, Sample::take(session, began)?])
+    Ok([first, Times::take(session, began)?])
 }

@@ -12,6 +12,8 @@ pub(super) const MAX_SIZE: usize = 64 << 20;
 pub(super) const MAX_DEPTH: usize = 512;
 /// The maximum number of threads, each of which has a connection.
 pub(super) const MAX_THREADS: usize = 64;
+/// The maximum number of repeats of a case.
+pub(super) const MAX_REPEATS: usize = 30;
 /// The size of an atomic write.
 const ATOMIC: usize = 8;
 
@@ -157,6 +159,26 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A part of a value that must not be lost, in percent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Percent(pub(super) f64);
+
+/// Parses `10%` or `10`.
+pub(super) fn percent(text: &str) -> Result<Percent, String> {
+    match text.strip_suffix('%').unwrap_or(text).parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent < 100.0 => Ok(Percent(percent)),
+        _ => Err("it must be a percentage between 0% and 100%, for example 10%".to_owned()),
+    }
+}
+
+/// Parses a number of repeats.
+pub(super) fn repeats(text: &str) -> Result<usize, String> {
+    match number(text)? {
+        n if (1..=MAX_REPEATS).contains(&n) => Ok(n),
+        n => Err(format!("{n} is not between 1 and {MAX_REPEATS}")),
+    }
+}
+
 /// All combinations. An atomic write has only one size.
 pub(super) fn cases(
     operations: &[Operation],
@@ -224,6 +246,16 @@ mod tests {
                 && seconds("nan").is_err()
                 && seconds("0.5") == Ok(Duration::from_millis(500))
         );
+    }
+
+    #[test]
+    fn percents_and_repeats() {
+        assert_eq!((percent("10%"), percent("2.5")), (Ok(Percent(10.0)), Ok(Percent(2.5))));
+        for text in ["", "%", "0", "0%", "100%", "-1%", "nan", "inf", "ten", "10 %", "10%%"] {
+            assert!(percent(text).is_err(), "{text}");
+        }
+        assert_eq!((repeats("1"), repeats("30")), (Ok(1), Ok(30)));
+        assert!(repeats("0").is_err() && repeats("31").is_err() && repeats("x").is_err());
     }
 
     #[test]

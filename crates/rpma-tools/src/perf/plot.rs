@@ -10,10 +10,11 @@ use std::iter;
 use std::path::{Path, PathBuf};
 
 use super::options::Case;
+use super::origin::Origin;
 use super::report::{Latency, Report, Row};
 
 const WIDTH: u32 = 1200;
-const HEIGHT: u32 = 520;
+const HEIGHT: u32 = 540;
 /// The distance between the names of two curves.
 const NAME_HEIGHT: i32 = 15;
 /// The width of a character in a name.
@@ -45,8 +46,15 @@ pub(super) struct Plot {
 }
 
 impl Plot {
-    /// Creates the file before the measurements, so that a wrong path is reported at once.
+    /// Creates the file before the measurements, so that a wrong path is reported at once. Refuses a name
+    /// that promises another format than SVG.
     pub(super) fn create(path: &Path) -> Result<Self, String> {
+        if !path.extension().is_some_and(|end| end.eq_ignore_ascii_case("svg")) {
+            return Err(format!(
+                "{}: --plot draws SVG, so the name must end in .svg; rsvg-convert makes a PNG of it",
+                path.display()
+            ));
+        }
         let file = File::create(path).map_err(|why| format!("{}: {why}", path.display()))?;
         Ok(Self { path: path.to_owned(), file })
     }
@@ -68,7 +76,10 @@ fn picture(report: &Report) -> Result<String, Box<dyn Error>> {
         let curves = curves(&report.results);
         let title = format!("rpma perf {}, {provider} {}", report.server, report.library);
         let title = iter::once(title).chain(common(&curves)).collect::<Vec<_>>().join(", ");
-        let root = root.titled(&title, (FONT, 20))?;
+        let mut root = root.titled(&title, (FONT, 20))?;
+        if let Some(Origin { date, host, kernel }) = &report.origin {
+            root = root.titled(&format!("{date}, host {host}, {kernel}"), (FONT, 13))?;
+        }
         let halves = root.split_evenly((1, 2));
         let median = |row: &Row| row.latency_us.as_ref().map(|latency: &Latency| latency.p50);
         let rare = |row: &Row| row.latency_us.as_ref().map(|latency: &Latency| latency.p99);
@@ -236,12 +247,36 @@ mod tests {
     fn a_picture_names_what_it_shows() {
         let svg = picture(&report(vec![row(1000, 8000)])).unwrap();
         assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{svg}");
-        for word in ["write\n", "depth 1, 2 threads", "MB/s", "bandwidth", "4k", "circle"] {
+        let origin = "2026-01-02T03:04:05Z, host here, Linux 6\n";
+        for word in ["write\n", "depth 1, 2 threads", "MB/s", "bandwidth", "4k", "circle", origin] {
             assert!(svg.contains(word), "{word}: {svg}");
         }
         let svg = picture(&report(rows(2))).unwrap();
         for word in ["write, depth 1\n", "write, depth 2\n", "1.4.0, 2 threads\n"] {
             assert!(svg.contains(word), "{word}: {svg}");
+        }
+    }
+
+    #[test]
+    fn the_largest_size_has_a_label() {
+        for sizes in [3..18, 3..21, 6..7] {
+            let largest = bytes(f64::from(1 << (sizes.end - 1)));
+            let of_size = |shift: usize| {
+                let mut row = row(1000, 8000);
+                row.case.size = 1 << shift;
+                row
+            };
+            let svg = picture(&report(sizes.map(of_size).collect())).unwrap();
+            assert_eq!(svg.lines().filter(|line| *line == largest).count(), 2, "{largest}");
+        }
+    }
+
+    #[test]
+    fn a_name_of_another_format_is_refused() {
+        for name in ["x.png", "x", "x.svg.png", "svg", ".svg"] {
+            let path = std::env::temp_dir().join(name);
+            let why = Plot::create(&path).err().unwrap_or_default();
+            assert!(why.contains("must end in .svg") && !path.exists(), "{name}: {why}");
         }
     }
 

@@ -48,11 +48,19 @@ impl Tally {
         Self { latencies, operations: 0, time: Duration::ZERO, last: None }
     }
 
+    /// Adds what another thread has measured at the same time.
     pub(super) fn add(&mut self, other: &Self) {
+        let time = self.time.max(other.time);
+        self.follow(other);
+        self.time = time;
+    }
+
+    /// Adds what was measured afterwards.
+    pub(super) fn follow(&mut self, other: &Self) {
         // Both have the same bounds.
         let _ = self.latencies.add(&other.latencies);
         self.operations += other.operations;
-        self.time = self.time.max(other.time);
+        self.time += other.time;
     }
 }
 
