@@ -15,7 +15,9 @@
 #[cfg(lock_order)]
 extern crate lock_order as std;
 
+mod connection;
 mod counters;
+mod counts;
 pub mod findings;
 pub mod flushes;
 pub mod packets;
@@ -35,7 +37,9 @@ use once_cell::race::OnceBox;
 use counters::Counters;
 use setting::Setting;
 
-pub use counters::{Connection, Event, Kind};
+pub use connection::{Connection, Copies, Place};
+pub use counters::Event;
+pub use counts::{Copied, Kind, ServedKind};
 
 /// Logs a warning.
 pub type Warn = fn(fmt::Arguments<'_>);

@@ -8,6 +8,7 @@
 use arrayvec::ArrayVec;
 
 use crate::access::{Access, LOCAL_WRITE};
+use crate::host::Served;
 use crate::limits::MAX_SGE;
 use crate::sq::{Entry, SendQueue};
 use crate::wr::{Local, SendWr};
@@ -35,6 +36,12 @@ impl Part<'_> {
             Part::Memory(access) => access.len,
         }
     }
+}
+
+/// The operation of a request that is carried out.
+pub(crate) fn operation(sq: &SendQueue, position: u64) -> Served {
+    let is_read = sq.entry(position).is_some_and(|entry| entry.wr.is_read());
+    if is_read { Served::Read } else { Served::Write }
 }
 
 /// Carries out requests by `transfer`, from the `first` one on, whose first `from` bytes are done; those that

@@ -25,6 +25,17 @@ pub enum Durable {
     Later,
 }
 
+/// A one-sided operation of the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// RDMA write, also with immediate data, and atomic write.
+    Write,
+    /// RDMA read.
+    Read,
+    /// Compare-and-swap, fetch-and-add.
+    Atomic,
+}
+
 /// The end of a connection.
 #[derive(Clone, Copy)]
 pub struct Ending<'a> {
@@ -105,6 +116,11 @@ pub trait Host {
     fn complete_receive(&mut self, completion: Completion) -> bool;
     /// An unsignalled work request has succeeded: its send queue entry is free.
     fn release_send(&mut self);
+
+    /// One-sided operations of the peer were carried out, for the program that does not see them: as many
+    /// have been completed, with this many bytes. A long write is reported in parts, which complete none but
+    /// the last one.
+    fn served(&mut self, _operation: Served, _completed: u64, _bytes: u64) {}
 
     /// The connection is established. Called at most once, and only for a role that is not established before
     /// the peer's first message.

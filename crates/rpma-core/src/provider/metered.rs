@@ -10,7 +10,7 @@
 //!
 //! The data path reads the context of a stand-in and the number of a queue pair; all other fields are zero.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use super::{Api, Provider, hot};
 use crate::abi::rpma_conn_event;
 use crate::alloc;
 use crate::event::translate;
-use rpma_metrics::{Connection, Event, Kind, Process};
+use rpma_metrics::{Connection, Event, Kind, Place, Process};
 
 /// The underlying provider.
 #[cfg(feature = "rdma-core")]
@@ -268,7 +268,7 @@ unsafe fn taken(process: &'static Process, connection: Option<&Connection>, wc: 
     counts.completed(status);
     if status != ibv_wc_status::IBV_WC_SUCCESS {
         if let Some(connection) = connection {
-            connection.failed();
+            connection.failed(status);
         }
         return;
     }
@@ -276,7 +276,7 @@ unsafe fn taken(process: &'static Process, connection: Option<&Connection>, wc: 
     // (ibv_poll_cq(3)).
     let (opcode, len) = unsafe { ((&raw const (*wc).opcode).read(), (&raw const (*wc).byte_len).read()) };
     if opcode & RECV != 0 {
-        counts.moved(Kind::Recv, len.into());
+        counts.received(len.into());
     } else if let Some(connection) = connection {
         connection.succeeded();
     }
@@ -369,7 +369,8 @@ unsafe extern "C" fn rdma_create_qp_ex(id: *mut rdma_cm_id, attr: *mut ibv_qp_in
         let mut shown = MaybeUninit::<ibv_qp>::zeroed().assume_init();
         shown.context = context();
         shown.qp_num = (&raw const (*real).qp_num).read();
-        let connection = process.counters.connection(PeerName::of(id).0, shown.qp_num);
+        let place = place_of((&raw const (*id).verbs).read());
+        let connection = process.counters.connection(PeerName::of(id).0, shown.qp_num, place);
         // Several connections share the completion queue of a shared receive queue.
         let cqs = [send_cq, if srq.is_null() { recv_cq } else { send_cq }];
         for cq in cqs {
@@ -394,6 +395,31 @@ unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
         (*this).process.counters.deleted(&(*this).connection);
         free(this);
     }
+}
+
+/// The device of a queue pair. RoCE and InfiniBand are distinguished by the first port of the device.
+///
+/// # Safety
+/// `verbs` must be NULL or an open context.
+unsafe fn place_of(verbs: *mut ibv_context) -> Place {
+    let mut place =
+        Place { provider: "rdma-core", device: String::new(), transport: "unknown", link: "device" };
+    // SAFETY: the caller guarantees an open context, whose device the library keeps; its name is a C string
+    // in an array, and does not change.
+    let (name, transport) = unsafe {
+        let Some(device) = verbs.as_ref().and_then(|verbs| verbs.device.as_ref()) else { return place };
+        (CStr::from_ptr(device.name.as_ptr()).to_string_lossy(), device.transport_type)
+    };
+    place.transport = match transport {
+        ibv_transport_type::IBV_TRANSPORT_IWARP => "iwarp",
+        ibv_transport_type::IBV_TRANSPORT_IB => {
+            let layer = std::fs::read_to_string(format!("/sys/class/infiniband/{name}/ports/1/link_layer"));
+            if layer.is_ok_and(|layer| layer.trim() == "InfiniBand") { "infiniband" } else { "roce" }
+        }
+        _ => "unknown",
+    };
+    place.device = name.into_owned();
+    place
 }
 
 /// The event under which it is counted; `None` if it is not counted.

@@ -4,12 +4,16 @@
 
 use std::sync::Arc;
 
+use crate::choice;
+use crate::config::Transport;
+
 use rdma_sys::rdma_cm_event_type::{
     self, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
     RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
 };
-use rpma_metrics::{Connection, Event, Kind, Process, flushes};
+use rpma_metrics::{Connection, Event, Kind, Place, Process, ServedKind, flushes};
 use transport::access::FLUSH_PERSISTENT;
+use transport::host::Served;
 use transport::wr::{Completion, Local, Op, SendWr, opcode, status};
 
 /// The counters of this process, if enabled. The first call starts the thread that serves them; it is made
@@ -45,7 +49,12 @@ pub(super) struct Counting {
 
 impl Counting {
     pub(super) fn new(process: &'static Process, num: u32) -> Self {
-        Self { process, connection: process.counters.connection(None, num) }
+        let (transport, link) = match choice::transport() {
+            Transport::Iwarp => ("iwarp", "tcp"),
+            Transport::Roce => ("roce", "udp"),
+        };
+        let place = Place { provider: "soft", device: "soft0".to_owned(), transport, link };
+        Self { process, connection: process.counters.connection(None, num, place) }
     }
 
     pub(super) fn connection(&self) -> &Connection {
@@ -95,13 +104,25 @@ impl Counting {
         self.connection.counts.posted(Kind::Recv, 0);
     }
 
+    /// One-sided operations of the peer were carried out.
+    pub(super) fn served(&self, operation: Served, completed: u64, bytes: u64) {
+        let operation = match operation {
+            Served::Write => ServedKind::Write,
+            Served::Read => ServedKind::Read,
+            Served::Atomic => ServedKind::Atomic,
+        };
+        self.connection.counts.served(operation, completed, bytes);
+    }
+
     /// The program has polled a completion.
     pub(super) fn taken(&self, completion: &Completion) {
         self.connection.counts.completed(completion.status);
         if completion.status != status::SUCCESS {
-            self.connection.failed();
+            self.connection.failed(completion.status);
         } else if completion.opcode & opcode::RECV != 0 {
-            self.connection.counts.moved(Kind::Recv, completion.byte_len.into());
+            // What was written is a write that was served.
+            let is_message = completion.opcode != opcode::RECV_RDMA_WITH_IMM;
+            self.connection.counts.received(if is_message { completion.byte_len.into() } else { 0 });
         } else {
             self.connection.succeeded();
         }

@@ -12,7 +12,7 @@ use crate::cq::Cq;
 use crate::lock;
 use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
 use transport::direct::Part;
-use transport::host::{Durable, Ended, Ending, Host};
+use transport::host::{Durable, Ended, Ending, Host, Served};
 use transport::iwarp::link::{LinkError, StreamLink};
 use transport::roce::link::{Batch, Dropped, PacketLink, Payload};
 use transport::route::Route;
@@ -241,6 +241,12 @@ impl<H: Exposed> Host for Instrumented<'_, H> {
         }
     }
 
+    fn served(&mut self, operation: Served, completed: u64, bytes: u64) {
+        if let Some(metrics) = &self.instruments.metrics {
+            metrics.served(operation, completed, bytes);
+        }
+    }
+
     fn established(&mut self) {
         self.host.established();
     }
@@ -285,6 +291,10 @@ impl<H: Exposed + StreamLink> StreamLink for Instrumented<'_, H> {
         self.host.may_transfer(remote)
     }
 
+    fn transferred(&mut self, operation: Served, completed: u64, bytes: u64) {
+        self.host.transferred(operation, completed, bytes);
+    }
+
     fn acted(&mut self) {
         self.host.acted();
     }
@@ -319,6 +329,10 @@ impl<H: Exposed + PacketLink> PacketLink for Instrumented<'_, H> {
 
     fn may_transfer(&self, remote: Access) -> bool {
         self.host.may_transfer(remote)
+    }
+
+    fn transferred(&mut self, operation: Served, completed: u64, bytes: u64) {
+        self.host.transferred(operation, completed, bytes);
     }
 
     fn has_changed(&mut self) -> bool {

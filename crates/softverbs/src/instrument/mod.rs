@@ -48,7 +48,7 @@ use counting::Counting;
 use fault_queue::FaultQueue;
 use rdma_sys::rdma_cm_event_type;
 use rnr::Rnr;
-use rpma_metrics::Process;
+use rpma_metrics::{Copies, Process};
 use strict::Strict;
 use transport::access::Accessor;
 use transport::wr::{Completion, SendWr, opcode};
@@ -60,6 +60,10 @@ pub(crate) use private_data::Carrier;
 pub(crate) use regions::Registration;
 pub(crate) use set_up::{FailedConnect, failed_connect, rejects_request};
 pub(crate) use stuck::Waiting;
+
+/// The names of links in metrics.
+const SHARED_MEMORY: &str = "shared_memory";
+const DIRECT_COPY: &str = "direct_copy";
 
 /// Which instruments a queue pair has.
 #[derive(Clone, Copy)]
@@ -210,6 +214,21 @@ impl Instruments {
     pub(crate) fn connects(&self, peer: SocketAddr) {
         if let Some(metrics) = self.metrics() {
             metrics.connection().set_peer(peer);
+        }
+    }
+
+    /// The link goes through memory that is shared with the peer, `with_copies` also by direct copies.
+    pub(crate) fn shares(&self, with_copies: bool, copies: impl FnOnce() -> Weak<dyn Copies>) {
+        if let Some(metrics) = self.metrics() {
+            let name = if with_copies { DIRECT_COPY } else { SHARED_MEMORY };
+            metrics.connection().shares(name, copies());
+        }
+    }
+
+    /// This memory is shared no more.
+    pub(crate) fn shares_no_more(&self, copies: &dyn Copies) {
+        if let Some(metrics) = self.metrics() {
+            metrics.connection().shares_no_more(copies);
         }
     }
 

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use crate::instrument::Instruments;
 use crate::progress::Driven;
 use crate::progress::engine::Engine;
 use crate::progress::watch::Watch;
@@ -16,4 +17,6 @@ pub(crate) struct Driver {
     /// The queue pair.
     pub accessor: Accessor,
     pub connection: Arc<dyn Driven>,
+    /// Those of the queue pair.
+    pub instruments: Instruments,
 }

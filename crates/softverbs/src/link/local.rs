@@ -18,6 +18,7 @@ use super::process::MOST;
 use super::ring::Rings;
 use super::shared::{SIZE, Shared};
 use super::tcp::{MAX_PARTS, Pieces, gather, link_error};
+use crate::instrument::Instruments;
 use crate::memory::{self, Grant};
 use crate::progress::engine::Engine;
 use crate::progress::source::Source;
@@ -25,8 +26,10 @@ use crate::progress::watch::{PeerNotify, Watch};
 use crate::progress::{By, Driven};
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
+use rpma_metrics::Copies;
 use transport::access::{Access, Accessor, Unreachable};
 use transport::direct::Part;
+use transport::host::Served;
 use transport::iwarp::link::LinkError;
 use transport::step::reason;
 
@@ -105,6 +108,7 @@ pub(crate) struct Local {
     pub(super) written: usize,
     /// Of packets: payload that was written before its headers.
     pub(super) ahead: Ahead,
+    instruments: Instruments,
     /// A direct copy requires that the peer has acted on all that is in the ring. Over RoCE it has
     /// acknowledged that.
     is_stream: bool,
@@ -126,7 +130,7 @@ impl Local {
     /// The link ends with these events of `socket`.
     fn open_until((socket, events): (Socket, u32), rings: Rings, driver: Driver) -> Result<Self, Errno> {
         use std::os::fd::AsRawFd;
-        let Driver { watch, engine, accessor, connection } = driver;
+        let Driver { watch, engine, accessor, connection, instruments } = driver;
         let rings = Arc::new(rings);
         let end = Arc::new(End { connection: Arc::downgrade(&connection), has_come: AtomicBool::new(false) });
         let token = watch.add_ring(rings.notify_socket(), rings.clone(), connection)?;
@@ -137,6 +141,7 @@ impl Local {
         let grants = Vec::with_capacity(MAX_PARTS);
         let direct = DirectCopy::open(&rings);
         let (written, is_stream) = (0, true);
+        instruments.shares(direct.is_some(), || Arc::downgrade(&rings) as Weak<dyn Copies>);
         Ok(Self {
             socket,
             end,
@@ -150,6 +155,7 @@ impl Local {
             direct,
             written,
             ahead: Ahead::default(),
+            instruments,
             is_stream,
         })
     }
@@ -311,6 +317,12 @@ impl Local {
         copied
     }
 
+    /// This end has carried out requests by direct copies, which the peer does not see.
+    pub(super) fn transferred(&self, operation: Served, completed: u64, bytes: u64) {
+        let (_, other) = self.rings.ends();
+        self.rings.shared.export_page(other).count(operation, completed, bytes);
+    }
+
     /// Whether the peer exports a key for this access.
     pub(super) fn may_transfer(&self, remote: Access) -> bool {
         self.direct.as_ref().is_some_and(|direct| direct.is_exported(remote))
@@ -345,10 +357,11 @@ impl Local {
     /// immediately.
     pub(super) fn close(self, last: Option<&[u8]>) {
         use std::os::fd::AsRawFd;
-        let Self { socket, end_token, rings, token, watch, engine, direct, .. } = self;
+        let Self { socket, end_token, rings, token, watch, engine, direct, instruments, .. } = self;
         if let Some(direct) = direct {
             direct.close();
         }
+        instruments.shares_no_more(&*rings);
         watch.remove_ring(rings.notify_socket(), token);
         engine.remove(end_token, socket.as_raw_fd());
         if let Some(last) = last {

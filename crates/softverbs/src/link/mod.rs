@@ -33,6 +33,7 @@ pub(crate) use ring::Rings;
 use tcp::Tcp;
 use transport::access::Access;
 use transport::direct::Part;
+use transport::host::Served;
 use transport::iwarp::link::LinkError;
 
 /// The link of a connection.
@@ -95,6 +96,13 @@ impl Link {
         match self {
             Self::Tcp(_) => 0,
             Self::Local(link) => link.transfer(remote, local),
+        }
+    }
+
+    /// Requests were carried out by [`Link::transfer`].
+    pub(crate) fn transferred(&self, operation: Served, completed: u64, bytes: u64) {
+        if let Self::Local(link) = self {
+            link.transferred(operation, completed, bytes);
         }
     }
 

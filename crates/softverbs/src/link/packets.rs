@@ -23,6 +23,7 @@ use crate::progress::watch::PeerNotify;
 use crate::sys::Errno;
 use transport::access::{Access, Unreachable};
 use transport::direct::Part;
+use transport::host::Served;
 use transport::iwarp::link::LinkError;
 use transport::roce::link::{Dropped, Payload};
 use transport::route::Route;
@@ -204,6 +205,13 @@ impl Packets {
     /// Carries out writes or reads as direct copies ([`transport::roce::link::PacketLink::transfer`]).
     pub(crate) fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
         self.shared.as_mut().map_or(0, |shared| shared.transfer(remote, local))
+    }
+
+    /// Requests were carried out by [`Packets::transfer`].
+    pub(crate) fn transferred(&self, operation: Served, completed: u64, bytes: u64) {
+        if let Some(shared) = &self.shared {
+            shared.transferred(operation, completed, bytes);
+        }
     }
 
     /// Whether [`Packets::transfer`] is likely to succeed for this access.

@@ -36,6 +36,7 @@ use crate::progress::wakeup::Wakeup;
 use crate::progress::watch::PeerNotify;
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
+use rpma_metrics::{Copied, Copies};
 use transport::access::{Access, Exported};
 
 /// The room for which a writer waits once it has found the ring full. Like [`FAR`] a fixed trade-off, no
@@ -72,6 +73,15 @@ pub(crate) struct Rings {
     /// Whether this end copies directly with the keys that the peer exports.
     copies_directly: AtomicBool,
     settling: Settling,
+}
+
+impl Copies for Rings {
+    fn copied(&self) -> Copied {
+        match self.is_left_behind() {
+            true => Copied::default(),
+            false => self.shared.export_page(self.ends().0).copied(),
+        }
+    }
 }
 
 impl Rings {

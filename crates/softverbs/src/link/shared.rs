@@ -40,6 +40,8 @@ use crate::progress::export::{ExportGate, ExportedKey, KeyInUse};
 use crate::progress::wakeup::Wakeup;
 use crate::socket::Socket;
 use crate::sys::{Errno, again, check_len, errno, memory_file, page_size, to_errno, without_sigxfsz};
+use rpma_metrics::Copied;
+use transport::host::Served;
 
 /// Bytes of a ring, a power of two. Programs rely on the amount that TCP buffers on one host while the target
 /// posts no receives: more than 800 KiB.
@@ -108,7 +110,15 @@ pub(super) struct ExportPage {
     proof: [AtomicU64; 3],
     gate: ExportGate,
     /// Written to by the other end.
-    hold: Line<KeyInUse>,
+    hold: Line<InUse>,
+}
+
+/// What the other end writes while it copies: the counters are in the cache line that it writes to anyway.
+#[repr(C)]
+struct InUse {
+    key: KeyInUse,
+    /// Completed operations and bytes of its writes, then of its reads.
+    copied: [AtomicU64; 4],
 }
 
 impl ExportPage {
@@ -128,7 +138,22 @@ impl ExportPage {
     }
 
     pub(super) fn hold(&self) -> &KeyInUse {
-        &self.hold.0
+        &self.hold.0.key
+    }
+
+    /// The direct copies of the other end, as far as it tells the truth.
+    pub(super) fn copied(&self) -> Copied {
+        let [write, write_bytes, read, read_bytes] =
+            self.hold.0.copied.each_ref().map(|count| count.load(Ordering::Relaxed));
+        Copied { write: (write, write_bytes), read: (read, read_bytes) }
+    }
+
+    /// Called by the other end, by one thread at a time: it has copied.
+    pub(super) fn count(&self, operation: Served, completed: u64, bytes: u64) {
+        let first = if operation == Served::Read { 2 } else { 0 };
+        for (count, more) in self.hold.0.copied[first..].iter().zip([completed, bytes]) {
+            count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+        }
     }
 }
 

@@ -80,7 +80,7 @@ pub(super) fn link_error(e: Errno) -> LinkError {
 impl Tcp {
     /// Adds a connected socket to the watch.
     pub(crate) fn open(socket: Socket, driver: Driver) -> Result<Self, Errno> {
-        let Driver { watch, engine, accessor, connection } = driver;
+        let Driver { watch, engine, accessor, connection, .. } = driver;
         let as_weak = Arc::downgrade(&connection);
         let token = watch.add(&socket, connection)?;
         let liveness = Liveness::begin(&engine, &socket, as_weak);

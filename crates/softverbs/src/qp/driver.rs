@@ -23,7 +23,7 @@ use crate::sys::{Errno, Process};
 use crate::{lock, probes};
 use transport::access::{Access, Bind, Denied, FLUSH_PERSISTENT, Unchanged, Unreachable};
 use transport::direct::Part;
-use transport::host::{self, Durable, Ended, Ending};
+use transport::host::{self, Durable, Ended, Ending, Served};
 use transport::iwarp::link::{LinkError, StreamLink};
 use transport::roce::link::{Dropped, PacketLink, Payload};
 use transport::roce::rc::Rc;
@@ -538,6 +538,12 @@ impl StreamLink for Host<'_, Link> {
         self.link.as_ref().is_some_and(|link| link.may_transfer(remote))
     }
 
+    fn transferred(&mut self, operation: Served, completed: u64, bytes: u64) {
+        if let Some(link) = self.link {
+            link.transferred(operation, completed, bytes);
+        }
+    }
+
     fn acted(&mut self) {
         if let Some(link) = self.link {
             link.acted();
@@ -578,6 +584,12 @@ impl PacketLink for Host<'_, Packets> {
 
     fn may_transfer(&self, remote: Access) -> bool {
         self.link.as_ref().is_some_and(|link| link.may_transfer(remote))
+    }
+
+    fn transferred(&mut self, operation: Served, completed: u64, bytes: u64) {
+        if let Some(link) = self.link {
+            link.transferred(operation, completed, bytes);
+        }
     }
 
     fn has_changed(&mut self) -> bool {

@@ -317,7 +317,8 @@ impl Qp {
         let engine = self.engine.get_or_init(|| engine).clone();
         let watch = self.watch.get_or_init(|| watch).clone();
         let connection = self.this.upgrade().ok_or(libc::EINVAL)?;
-        Ok(Driver { watch, engine, accessor: self.accessor(), connection })
+        let instruments = self.instruments.clone();
+        Ok(Driver { watch, engine, accessor: self.accessor(), connection, instruments })
     }
 
     fn peer_notify(&self) -> Option<Arc<dyn PeerNotify>> {

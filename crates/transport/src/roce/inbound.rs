@@ -7,7 +7,7 @@ use super::cause::Cause;
 use super::payload::place_all;
 use super::wire::{Extension, Operation, Packet, Reth};
 use crate::access::{Access, REMOTE_WRITE};
-use crate::host::Host;
+use crate::host::{Host, Served};
 use crate::limits::MAX_MESSAGE;
 use crate::rq::{Current, RecvQueue};
 use crate::wr::{Completion, Extra, opcode};
@@ -223,6 +223,7 @@ impl Inbound {
             place_all(host, std::iter::once(access), packet.payload).map_err(|_| Cause::Unmapped)?;
         }
         self.advance(len);
+        host.served(Served::Write, operation.is_last_or_only().into(), len as u64);
         if let Some(imm) = imm {
             let opcode = opcode::RECV_RDMA_WITH_IMM;
             self.complete_receive(host, packet, opcode, Extra::Imm(imm), Some(total));

@@ -3,7 +3,7 @@
 
 use crate::access::{Access, Unreachable};
 use crate::direct::Part;
-use crate::host::Host;
+use crate::host::{Host, Served};
 use crate::roce::wire::ICRC_LEN;
 use crate::route::Route;
 
@@ -141,6 +141,8 @@ pub trait PacketLink: Host {
     fn may_transfer(&self, _remote: Access) -> bool {
         false
     }
+    /// As `StreamLink::transferred` of iWARP.
+    fn transferred(&mut self, _operation: Served, _completed: u64, _bytes: u64) {}
     /// A received packet was dropped.
     fn dropped_packet(&mut self, why: Dropped);
     /// Of a queue pair without acknowledgements: a request fails, so the queue pair enters SQE. Called before

@@ -8,7 +8,7 @@ use crate::access::{
     Access, Bind, Denied, FLUSH_GLOBAL, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ,
     REMOTE_WRITE,
 };
-use crate::host::{Durable, Ended};
+use crate::host::{Durable, Ended, Served};
 use crate::units::Micros;
 use crate::wr::Completion;
 
@@ -93,6 +93,8 @@ pub struct Recorder<L> {
     pub windows: Result<(), Denied>,
     /// How the connection has ended.
     pub ended: Option<Ended>,
+    /// Operations and bytes of the peer: writes, reads, atomic operations.
+    pub served: [(u64, u64); 3],
 }
 
 /// Bytes that differ from those beside them. By copies, since Miri takes long for each byte.
@@ -120,6 +122,7 @@ impl<L> Recorder<L> {
             durable: Durable::Now,
             windows: Ok(()),
             ended: None,
+            served: [(0, 0); 3],
         }
     }
 
@@ -200,6 +203,11 @@ impl<L> World for Recorder<L> {
 
     fn releases(&mut self) {
         self.calls.push(Call::Released);
+    }
+
+    fn serves(&mut self, operation: Served, completed: u64, bytes: u64) {
+        let (operations, sum) = &mut self.served[operation as usize];
+        (*operations, *sum) = (*operations + completed, *sum + bytes);
     }
 
     fn is_established(&mut self) {

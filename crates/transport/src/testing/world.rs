@@ -13,7 +13,7 @@ use super::queues::{Queues, WorkQueue};
 use super::stream::{Found, Pipe};
 use crate::access::{Access, Bind, Denied, Unchanged, Unreachable};
 use crate::direct::Part;
-use crate::host::{Durable, Ended, Host};
+use crate::host::{Durable, Ended, Host, Served};
 use crate::iwarp::link::{LinkError, StreamLink};
 use crate::units::Micros;
 use crate::wr::{Completion, RecvWr, SendWr};
@@ -73,6 +73,8 @@ pub trait World {
     fn no_room(&mut self, _queue: WorkQueue) {}
     /// An unsignalled request is about to be released.
     fn releases(&mut self) {}
+    /// One-sided operations of the peer were carried out.
+    fn serves(&mut self, _operation: Served, _completed: u64, _bytes: u64) {}
     /// The connection is established.
     fn is_established(&mut self) {}
     /// It has ended.
@@ -288,6 +290,10 @@ impl<W: World> Host for W {
     fn release_send(&mut self) {
         self.releases();
         self.parts().queues.release();
+    }
+
+    fn served(&mut self, operation: Served, completed: u64, bytes: u64) {
+        self.serves(operation, completed, bytes);
     }
 
     fn established(&mut self) {

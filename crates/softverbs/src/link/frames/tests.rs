@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use super::*;
+use crate::instrument::Instruments;
 use crate::link::driver::Driver;
 use crate::link::ring::Rings;
 use crate::memory::{self, Region};
@@ -41,8 +42,13 @@ fn pair() -> (Local, Local) {
     let engine = Engine::get().unwrap();
     let open = |rings| {
         let watch = Watch::new(engine.clone()).unwrap();
-        let driver =
-            Driver { watch, engine: engine.clone(), accessor: ACCESSOR, connection: Arc::new(Nobody) };
+        let driver = Driver {
+            watch,
+            engine: engine.clone(),
+            accessor: ACCESSOR,
+            connection: Arc::new(Nobody),
+            instruments: Instruments::default(),
+        };
         Local::open_for_packets(rings, driver).unwrap()
     };
     (open(Rings::new(shared, owned(a), true)), open(Rings::new(theirs, owned(b), false)))

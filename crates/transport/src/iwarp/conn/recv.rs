@@ -23,7 +23,7 @@ use super::ending::{Cause, End, Refusal, read_denied, write_denied};
 use super::send::{Answer, SendHalf, sink};
 use super::terms::{IMMEDIATE_OF_SEND, Sizes};
 use crate::access::{Access, Denied, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Unreachable};
-use crate::host::{Durable, PLACE_BATCH};
+use crate::host::{Durable, PLACE_BATCH, Served};
 use crate::iwarp::link::{LinkError, StreamLink};
 use crate::rq::{Current, NoReceive, RecvQueue};
 use crate::sq::Progress;
@@ -647,7 +647,13 @@ impl Messages {
     ) -> Result<(), End> {
         let opcode = self.header.opcode();
         match opcode {
-            Opcode::Write => self.write_open = !self.header.last(),
+            Opcode::Write => {
+                self.write_open = !self.header.last();
+                // An empty one may be the first message of the connection (RFC 6581, section 9).
+                if self.header.last() && self.written > 0 {
+                    host.served(Served::Write, 1, self.written.into());
+                }
+            }
             Opcode::ReadResponse => self.read_response_end(host, send, buf)?,
             Opcode::ReadRequest => {
                 self.settle(host, buf)?;
@@ -750,6 +756,7 @@ impl Messages {
                 .make_durable(access, number)
                 .map_err(|denied| refuse(read_denied(denied), Cause::Denied(denied)))?,
         };
+        host.served(Served::Read, 1, request.size.into());
         if durable == Durable::Now {
             send.release_answer(number);
             self.wake_send = true;

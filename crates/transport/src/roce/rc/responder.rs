@@ -19,7 +19,7 @@ use super::ending::{End, Refusal};
 use super::run::{MOST, Run, is_full};
 use super::terms::ReceiveTerms;
 use crate::access::{Access, REMOTE_READ, REMOTE_WRITE};
-use crate::host::Host;
+use crate::host::{Host, Served};
 use crate::limits::MAX_READS;
 use crate::policy::Policy;
 use crate::policy::acknowledge::Acknowledging;
@@ -202,6 +202,9 @@ impl Responder {
         };
         let count = run.place(host, part);
         self.inbound.advance(count * mtu);
+        if count > 0 {
+            host.served(Served::Write, 0, (count * mtu) as u64);
+        }
         count
     }
 
@@ -228,6 +231,10 @@ impl Responder {
         let ranges: ArrayVec<_, MOST> = run.packets().map_while(range).collect();
         let count = run.place(host, |n| ranges.get(n).map(|range| std::iter::once(*range)));
         self.msn = (self.msn + count as u32) & 0x00ff_ffff;
+        if count > 0 {
+            let bytes = ranges.iter().take(count).map(|range: &Access| range.len as u64).sum();
+            host.served(Served::Write, count as u64, bytes);
+        }
         count
     }
 

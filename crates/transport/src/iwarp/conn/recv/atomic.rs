@@ -5,6 +5,7 @@ use crate::iwarp::wire::rdmap::{AtomicRequest, AtomicResponse, TermCode};
 
 use super::{Messages, fault, refuse};
 use crate::access::{Access, LOCAL_WRITE, REMOTE_ATOMIC, Unchanged};
+use crate::host::Served;
 use crate::iwarp::conn::ending::{Cause, End, read_denied};
 use crate::iwarp::conn::send::{Answer, SendHalf};
 use crate::iwarp::link::StreamLink;
@@ -41,6 +42,7 @@ impl Messages {
             Unchanged::Fault => self.refuse(TermCode::RDMAP_PROT_BOUNDS),
         })?;
         self.admitted = true;
+        host.served(Served::Atomic, 1, WORD as u64);
         let answer = AtomicResponse { request_id: request.request_id, original };
         if let Some(number) = send.answer(Answer::Atomic(answer)) {
             send.release_answer(number);

@@ -36,7 +36,9 @@ impl SendHalf {
             if n == 0 {
                 return self.not_transferred();
             }
+            let operation = direct::operation(&self.sq, first);
             let requests = self.carried_out(first, n);
+            host.transferred(operation, requests as u64, n as u64);
             budget.charge(requests.max(1), n);
             if requests > 0 {
                 return Transferred::Requests;

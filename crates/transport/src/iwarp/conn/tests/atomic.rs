@@ -213,6 +213,7 @@ fn a_request_is_carried_out_behind_what_came_before_and_answered() {
     let answers = [answer(1, 0xaaaa, 7), answer(2, 0xbbbb, 10), answer(3, 0xcccc, 99)].concat();
     assert_eq!(sent(&calls), answers);
     assert_eq!(bench.host.bytes(BASE + 16, 8), 99u64.to_ne_bytes());
+    assert_eq!(bench.host.served, [(2, 16), (0, 0), (3, 24)]);
 }
 
 #[test]

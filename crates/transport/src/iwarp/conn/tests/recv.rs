@@ -38,6 +38,7 @@ fn a_write_is_placed() {
     assert_eq!(bench.host.bytes(BASE + 16, 8), b"8 bytes.");
     bench.receive(&empty_write());
     assert_eq!(bench.calls(), [], "an empty one touches no memory");
+    assert_eq!(bench.host.served, [(1, 8), (0, 0), (0, 0)]);
 }
 
 #[test]
@@ -106,6 +107,7 @@ fn immediate_data_of_a_write_completes_a_receive_behind_what_was_written() {
     let calls = bench.calls();
     assert_eq!(calls[calls.len() - 2..], [Call::Settled, Call::RecvDone(expected)]);
     assert_eq!(bench.host.bytes(BASE, 11), b"helloworld!");
+    assert_eq!(bench.host.served[0], (2, 24));
 }
 
 #[test]

@@ -48,7 +48,9 @@ impl Requester {
             if n == 0 {
                 break;
             }
+            let operation = direct::operation(&self.sq, first);
             let requests = self.carried_out(first, n);
+            host.transferred(operation, requests as u64, n as u64);
             budget.charge(requests.max(1), n);
             if requests > 0 {
                 return Transferred::Requests;

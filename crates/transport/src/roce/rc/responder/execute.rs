@@ -4,7 +4,7 @@
 use super::replies::Reply;
 use super::{Responder, access_of, packets_of};
 use crate::access::{Access, REMOTE_ATOMIC, REMOTE_READ};
-use crate::host::{Durable, Host};
+use crate::host::{Durable, Host, Served};
 use crate::limits::MAX_MESSAGE;
 use crate::roce::cause::Cause;
 use crate::roce::inbound::{Permits, Stop};
@@ -68,6 +68,7 @@ impl Responder {
         self.acknowledge();
         self.msn = (self.msn + 1) & 0x00ff_ffff;
         self.replies.push(Reply::read(psn, self.msn, access, false, pending));
+        host.served(Served::Read, 1, reth.len.into());
         Ok(packets_of(reth.len, terms))
     }
 
@@ -93,6 +94,7 @@ impl Responder {
             _ => original,
         };
         let original = host.change(word, &update)?;
+        host.served(Served::Atomic, 1, WORD as u64);
         self.answer(terms, psn, Some(original), None);
         Ok(1)
     }

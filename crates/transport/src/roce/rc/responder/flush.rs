@@ -8,7 +8,7 @@
 
 use super::{Responder, access_of};
 use crate::access::{FLUSH_PERSISTENT, REMOTE_WRITE};
-use crate::host::{Durable, Host};
+use crate::host::{Durable, Host, Served};
 use crate::limits::MAX_DEFERRED_PACKETS;
 use crate::roce::cause::Cause;
 use crate::roce::inbound::Stop;
@@ -106,6 +106,7 @@ impl Responder {
             return Err(Cause::Misaligned.into());
         }
         host.store(access, word)?;
+        host.served(Served::Write, 1, WORD as u64);
         self.answer(terms, psn, None, None);
         Ok(1)
     }

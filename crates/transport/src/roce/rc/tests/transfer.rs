@@ -18,6 +18,7 @@ fn writes_of_every_length() {
         pair.post(0, wr(1, Op::Write, 0, len as u32, 0x8000));
         pair.settle();
         assert_eq!(pair.done(0), [(1, OK)], "{len} bytes");
+        assert_eq!(pair.hosts[1].served, [(1, len as u64), (0, 0), (0, 0)]);
         assert_eq!(pair.bytes(0, 0, len), pair.bytes(1, 0x8000, len), "{len} bytes");
         assert!(pair.conns.iter().all(|conn| conn.is_at_rest()));
     }
@@ -34,6 +35,7 @@ fn reads_of_every_length() {
         assert_eq!(pair.bytes(0, 0, len), pair.bytes(1, 0x8000, len), "{len} bytes");
         let requests = pair.carried[0].iter().filter(|&&sent| sent == Operation::ReadRequest).count();
         assert_eq!(requests, len.div_ceil(32 * MTU).max(1), "pieces of {len} bytes");
+        assert_eq!(pair.hosts[1].served, [(0, 0), (requests as u64, len as u64), (0, 0)]);
     }
 }
 
@@ -77,6 +79,7 @@ fn small_writes_that_arrive_together_are_placed_together() {
     post_small_writes(&mut pair, &places);
     pair.settle();
     assert_eq!(placed(&pair.hosts[1].calls), (places.to_vec(), 1));
+    assert_eq!(pair.hosts[1].served, [(5, 40), (0, 0), (0, 0)]);
     assert!(pair.hosts[1].calls.contains(&Call::Established));
     assert_eq!(pair.done(0), [0, 1, 2, 3, 4].map(|id| (id, OK)));
     assert_eq!(pair.carried[1], [Operation::Acknowledge], "one for all");
@@ -213,6 +216,7 @@ fn atomic_operations() {
     let word = |at| u64::from_ne_bytes(pair.bytes(0, at, 8).try_into().unwrap());
     assert_eq!([word(0), word(8), word(16)], [40, 42, 7]);
     assert_eq!(pair.bytes(1, 0x800, 8), 7u64.to_ne_bytes());
+    assert_eq!(pair.hosts[1].served, [(0, 0), (0, 0), (3, 24)]);
 }
 
 #[test]
