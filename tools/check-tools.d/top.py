@@ -16,6 +16,15 @@ for line in lines:
     assert not counts or line["time"] > counts[-1][0], line
     # A read may be posted between the looks at the two counters.
     assert abs(row["bytes"]["read"] - 64 * row["operations"]["read"]) <= 64 < row["bytes"]["read"], row
+    each, = row["each_connection"]
+    labels = [each[name] for name in ("provider", "device", "transport", "link", "state", "error")]
+    assert labels == ["soft", "soft0", "iwarp", "direct_copy", "open", None] and each["peer"].startswith("127.0.0.1:"), each
+    # Its first read goes over the ring; what it does, nobody does to it.
+    assert each["operations"]["read"] > 0 and sum(row["served"].values()) == sum(each["served"].values()) == 0, row
+    if counts:
+        assert row["out_ops_per_second"] == rate and row["in_bytes_per_second"] == row["bytes_per_second"]["read"], row
+        assert abs(each["out_ops_per_second"] - rate) <= 0.01 * rate + 10, row
+        assert row["in_ops_per_second"] == row["out_bytes_per_second"] == 0, row
     latency = row["latency_us"]["read"]
     assert 0 < latency["p50"] <= latency["p99"] and row["latency_all_us"] == latency, row
     counts.append((line["time"], row["operations"]["read"]))

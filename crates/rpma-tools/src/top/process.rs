@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use super::connection::{self, Connections};
+use super::latency::{self, Buckets, Latency};
 use super::text::{self, Sample};
-
-/// Counters by the value of their label.
-type By = BTreeMap<String, f64>;
+use super::traffic::{By, Totals, Traffic, rates, rounded, whole};
 
 /// The counters of a process at one time.
 #[derive(Clone, Debug)]
@@ -20,11 +20,10 @@ pub(super) struct Counters {
     connections: By,
     opened: f64,
     ended: By,
-    operations: By,
-    bytes: By,
+    totals: Totals,
     completions: By,
-    /// By operation: the number of latencies up to each limit in seconds, in ascending order.
-    latencies: BTreeMap<String, Vec<(f64, f64)>>,
+    /// By operation.
+    latencies: BTreeMap<String, Buckets>,
     regions: f64,
     region_bytes: f64,
     flushes: By,
@@ -32,45 +31,47 @@ pub(super) struct Counters {
     msync_seconds: f64,
     packets_dropped: By,
     packets_forwarded: f64,
-}
-
-/// The percentiles of a latency.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(super) struct Latency {
-    pub(super) p50: f64,
-    pub(super) p99: f64,
+    each: Connections,
 }
 
 /// A row of the table, and an object of `--json`. Values that refer to an interval are absent in the first
 /// row of a process.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub(super) pid: u32,
     /// The name of the process, as long as it runs.
     pub(super) command: Option<String>,
     pub(super) path: PathBuf,
-    library: String,
+    pub(super) library: String,
     /// The length of the interval; None if there are no rates yet.
     pub(super) seconds: Option<f64>,
     pub(super) connections: BTreeMap<String, u64>,
-    opened: u64,
-    ended: BTreeMap<String, u64>,
-    operations: BTreeMap<String, u64>,
-    bytes: BTreeMap<String, u64>,
-    completions: BTreeMap<String, u64>,
+    pub(super) opened: u64,
+    pub(super) ended: BTreeMap<String, u64>,
+    pub(super) operations: BTreeMap<String, u64>,
+    pub(super) bytes: BTreeMap<String, u64>,
+    pub(super) received: u64,
+    pub(super) served: BTreeMap<String, u64>,
+    pub(super) served_bytes: BTreeMap<String, u64>,
+    pub(super) completions: BTreeMap<String, u64>,
     pub(super) ops_per_second: By,
     pub(super) bytes_per_second: By,
-    latency_us: BTreeMap<String, Latency>,
+    #[serde(flatten)]
+    pub(super) traffic: Option<Traffic>,
+    pub(super) latency_us: BTreeMap<String, Latency>,
     /// The latency of all operations together.
     pub(super) latency_all_us: Option<Latency>,
+    #[serde(skip)]
+    pub(super) latencies_all: Buckets,
     pub(super) regions: u64,
     pub(super) region_bytes: u64,
-    flushes_served: BTreeMap<String, u64>,
-    msyncs: u64,
-    msync_seconds: f64,
+    pub(super) flushes_served: BTreeMap<String, u64>,
+    pub(super) msyncs: u64,
+    pub(super) msync_seconds: f64,
     /// Packets of RoCE, by reason.
-    packets_dropped: BTreeMap<String, u64>,
-    packets_forwarded: u64,
+    pub(super) packets_dropped: BTreeMap<String, u64>,
+    pub(super) packets_forwarded: u64,
+    pub(super) each_connection: Vec<connection::Row>,
 }
 
 fn with_label(samples: &[Sample], name: &str, label: &str) -> By {
@@ -89,13 +90,14 @@ impl Counters {
         let info = samples.iter().find(|sample| sample.name == "rpma_info");
         let info = info.ok_or("it has no counters of librpma")?;
         let pid = info.label("pid").and_then(|pid| pid.parse().ok()).ok_or("it has no process ID")?;
-        let mut latencies: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+        let mut latencies: BTreeMap<String, Buckets> = BTreeMap::new();
         for sample in samples.iter().filter(|sample| sample.name == "rpma_operation_seconds_bucket") {
             let limit = sample.label("le").and_then(|limit| limit.parse().ok());
             if let (Some(op), Some(limit)) = (sample.label("op"), limit) {
                 latencies.entry(op.to_owned()).or_default().push((limit, sample.value));
             }
         }
+        let by_op = |name: &str| with_label(&samples, name, "op");
         Ok(Self {
             at,
             pid,
@@ -103,8 +105,13 @@ impl Counters {
             connections: with_label(&samples, "rpma_connections", "state"),
             opened: alone(&samples, "rpma_connections_opened_total"),
             ended: with_label(&samples, "rpma_connections_ended_total", "reason"),
-            operations: with_label(&samples, "rpma_operations_total", "op"),
-            bytes: with_label(&samples, "rpma_bytes_total", "op"),
+            totals: Totals {
+                operations: by_op("rpma_operations_total"),
+                bytes: by_op("rpma_bytes_total"),
+                received: alone(&samples, "rpma_received_total"),
+                served: by_op("rpma_served_total"),
+                served_bytes: by_op("rpma_served_bytes_total"),
+            },
             completions: with_label(&samples, "rpma_completions_total", "status"),
             latencies,
             regions: alone(&samples, "rpma_regions"),
@@ -114,6 +121,7 @@ impl Counters {
             msync_seconds: alone(&samples, "rpma_msync_seconds_total"),
             packets_dropped: with_label(&samples, "rpma_roce_packets_dropped_total", "reason"),
             packets_forwarded: alone(&samples, "rpma_roce_packets_forwarded_total"),
+            each: connection::of(&samples),
         })
     }
 
@@ -121,29 +129,24 @@ impl Counters {
     pub(super) fn row(&self, path: &Path, before: Option<&Self>) -> Row {
         let before = before.filter(|before| before.pid == self.pid && before.at < self.at);
         let seconds = before.map(|before| (self.at - before.at).as_secs_f64());
-        let rates = |now: &By, then: fn(&Self) -> &By| -> By {
-            let (Some(before), Some(seconds)) = (before, seconds) else { return By::new() };
-            let then = then(before);
-            let rate = |(op, count): (&String, &f64)| {
-                let more = (count - then.get(op).copied().unwrap_or(0.0)).max(0.0);
-                (op.clone(), rounded(more / seconds))
-            };
-            now.iter().map(rate).collect()
-        };
+        let since = before.zip(seconds);
         let mut latency_us = BTreeMap::new();
-        let mut all: Vec<(f64, f64)> = Vec::new();
+        let mut all = Buckets::new();
         for (op, buckets) in before.map(|_| &self.latencies).into_iter().flatten() {
             let then = before.and_then(|before| before.latencies.get(op));
-            let more = since(buckets, then.map_or(&[], Vec::as_slice));
-            if let Some(latency) = latency(&more) {
+            let more = latency::since(buckets, then.map_or(&[], Vec::as_slice));
+            if let Some(latency) = Latency::of(&more) {
                 latency_us.insert(op.clone(), latency);
             }
-            if all.is_empty() {
-                all = more;
-            } else {
-                all.iter_mut().zip(more).for_each(|((_, sum), (_, count))| *sum += count);
-            }
+            latency::add(&mut all, more);
         }
+        let Totals { operations, bytes, received, served, served_bytes } = &self.totals;
+        let rates_of = |now: &By, then: fn(&Totals) -> &By| {
+            since.map_or(By::new(), |(before, seconds)| rates(now, then(&before.totals), seconds))
+        };
+        let each = |(number, connection): (&u64, &connection::Connection)| {
+            connection.row(*number, before.and_then(|before| before.each.get(number)), seconds)
+        };
         Row {
             pid: self.pid,
             command: command(self.pid),
@@ -153,13 +156,18 @@ impl Counters {
             connections: whole(&self.connections),
             opened: self.opened as u64,
             ended: whole(&self.ended),
-            operations: whole(&self.operations),
-            bytes: whole(&self.bytes),
+            operations: whole(operations),
+            bytes: whole(bytes),
+            received: *received as u64,
+            served: whole(served),
+            served_bytes: whole(served_bytes),
             completions: whole(&self.completions),
-            ops_per_second: rates(&self.operations, |before| &before.operations),
-            bytes_per_second: rates(&self.bytes, |before| &before.bytes),
+            ops_per_second: rates_of(operations, |totals| &totals.operations),
+            bytes_per_second: rates_of(bytes, |totals| &totals.bytes),
+            traffic: since.map(|(before, seconds)| self.totals.since(&before.totals, seconds)),
             latency_us,
-            latency_all_us: latency(&all),
+            latency_all_us: Latency::of(&all),
+            latencies_all: all,
             regions: self.regions as u64,
             region_bytes: self.region_bytes as u64,
             flushes_served: whole(&self.flushes),
@@ -167,48 +175,15 @@ impl Counters {
             msync_seconds: self.msync_seconds,
             packets_dropped: whole(&self.packets_dropped),
             packets_forwarded: self.packets_forwarded as u64,
+            each_connection: self.each.iter().map(each).collect(),
         }
     }
-}
-
-fn whole(counters: &By) -> BTreeMap<String, u64> {
-    counters.iter().map(|(label, count)| (label.clone(), *count as u64)).collect()
-}
-
-/// Rounds to three decimal places.
-fn rounded(value: f64) -> f64 {
-    (value * 1e3).round() / 1e3
 }
 
 fn command(pid: u32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     // A name may contain control characters, which must not reach the terminal.
     Some(name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect())
-}
-
-/// The increase of each bucket; without earlier values, the buckets themselves.
-fn since(now: &[(f64, f64)], then: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    let earlier = |at: usize| then.get(at).map_or(0.0, |(_, count)| *count);
-    now.iter().enumerate().map(|(at, (limit, count))| (*limit, count - earlier(at))).collect()
-}
-
-/// The percentiles of a cumulative histogram, in microseconds; None if it is empty.
-fn latency(buckets: &[(f64, f64)]) -> Option<Latency> {
-    let total = buckets.last().map(|(_, count)| *count).filter(|total| *total > 0.0)?;
-    let at = |quantile: f64| {
-        let rank = quantile * total;
-        let index = buckets.iter().position(|(_, count)| *count >= rank).unwrap_or(buckets.len() - 1);
-        let (low, below) = if index == 0 { (0.0, 0.0) } else { buckets[index - 1] };
-        let (high, count) = buckets[index];
-        // Above the highest limit, only that limit is known.
-        let inside = if high.is_finite() && count > below {
-            (high - low) * (rank - below) / (count - below)
-        } else {
-            0.0
-        };
-        rounded((low + inside) * 1e6)
-    };
-    Some(Latency { p50: at(0.5), p99: at(0.99) })
 }
 
 #[cfg(test)]
@@ -242,16 +217,6 @@ mod tests {
         // Another process at the same path.
         let other = Counters { pid: 7, ..before };
         assert_eq!(now.row(Path::new("a"), Some(&other)).seconds, None);
-    }
-
-    #[test]
-    fn what_is_above_all_limits_has_the_highest() {
-        assert_eq!(
-            latency(&[(0.001, 0.0), (f64::INFINITY, 5.0)]),
-            Some(Latency { p50: 1000.0, p99: 1000.0 })
-        );
-        assert_eq!(latency(&[(0.001, 0.0), (f64::INFINITY, 0.0)]), None);
-        assert_eq!(latency(&[]), None);
     }
 
     #[test]
