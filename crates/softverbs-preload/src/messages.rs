@@ -27,9 +27,27 @@ impl Log for Stderr {
 }
 
 /// The level in the environment variable SOFTVERBS_LOG: off, error, warn (the default), info, debug or trace.
+/// Without it, that in RPMA_LOG of librpma.
 fn level() -> LevelFilter {
-    let value = softverbs::config::variable("SOFTVERBS_LOG");
-    value.and_then(|level| level.to_str()?.parse().ok()).unwrap_or(LevelFilter::Warn)
+    let value = |name| softverbs::config::variable(name);
+    let level = match value("SOFTVERBS_LOG") {
+        Some(own) => own.to_str().and_then(|level| level.parse().ok()),
+        None => value("RPMA_LOG").and_then(|shared| level_of_librpma(shared.to_str()?)),
+    };
+    level.unwrap_or(LevelFilter::Warn)
+}
+
+/// The level in a value of RPMA_LOG, which has it in any place between commas. The destination and the format
+/// are those of librpma.
+fn level_of_librpma(value: &str) -> Option<LevelFilter> {
+    value.split(',').find_map(|word| match word.to_ascii_lowercase().as_str() {
+        "off" => Some(LevelFilter::Off),
+        "fatal" | "error" => Some(LevelFilter::Error),
+        "warning" => Some(LevelFilter::Warn),
+        "notice" | "info" => Some(LevelFilter::Info),
+        "debug" => Some(LevelFilter::Debug),
+        _ => None,
+    })
 }
 
 static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
@@ -57,5 +75,24 @@ pub(crate) fn begin() {
     {
         log::set_max_level(level());
         softverbs::verbs::with_async_events();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_level_of_librpma_is_in_any_place() {
+        for (value, level) in [
+            ("info", Some(LevelFilter::Info)),
+            ("Notice,json,/tmp/log", Some(LevelFilter::Info)),
+            ("json,/tmp/log,warning", Some(LevelFilter::Warn)),
+            ("off", Some(LevelFilter::Off)),
+            ("stderr", None),
+            ("", None),
+        ] {
+            assert_eq!(level_of_librpma(value), level, "{value}");
+        }
     }
 }
