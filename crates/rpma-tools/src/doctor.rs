@@ -4,18 +4,18 @@
 
 mod ddio;
 mod devices;
-mod libraries;
+pub(crate) mod libraries;
 mod limits;
 mod metrics;
 mod namespaces;
-mod network;
+pub(crate) mod network;
 mod peer;
 mod pmem;
 mod provider;
 mod report;
 mod same_host;
 mod settings;
-mod system;
+pub(crate) mod system;
 
 use clap::Args;
 use std::path::PathBuf;

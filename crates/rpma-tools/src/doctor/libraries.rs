@@ -118,7 +118,7 @@ fn output(program: &str, arguments: &[&str]) -> Option<String> {
 }
 
 /// The package that a file belongs to, with its version, according to the package managers.
-fn package(path: &Path) -> Option<String> {
+pub(crate) fn package(path: &Path) -> Option<String> {
     let by_dpkg = |path: &str| {
         let owner = output("dpkg-query", &["-S", path])?;
         let package = owner.split_once(": ")?.0.split(',').next()?.to_owned();
@@ -132,7 +132,7 @@ fn package(path: &Path) -> Option<String> {
 }
 
 /// The library files that are in the cache of the dynamic linker, in LD_LIBRARY_PATH or in the usual places.
-fn installed(own: Option<&Path>) -> BTreeSet<PathBuf> {
+pub(crate) fn installed(own: Option<&Path>) -> BTreeSet<PathBuf> {
     let cache = ["ldconfig", "/sbin/ldconfig", "/usr/sbin/ldconfig"]
         .iter()
         .find_map(|program| output(program, &["-p"]));

@@ -66,18 +66,23 @@ fn source(target: SocketAddr) -> std::io::Result<IpAddr> {
 
 /// The name of the network interface that has an address.
 fn interface(addr: IpAddr) -> Option<String> {
+    interfaces().into_iter().find(|(_, its)| *its == addr).map(|(name, _)| name)
+}
+
+/// The network interfaces with their addresses; none if they cannot be listed.
+pub(crate) fn interfaces() -> Vec<(String, IpAddr)> {
     let mut list = std::ptr::null_mut();
     // SAFETY: `list` is writable.
     if unsafe { libc::getifaddrs(&mut list) } != 0 {
-        return None;
+        return Vec::new();
     }
-    let mut found = None;
+    let mut found = Vec::new();
     let mut entry = list;
     // SAFETY: the list was returned by getifaddrs(3) and is not freed before the end: its entries are linked
     // by ifa_next, their names are C strings, and an address is NULL or one of the family that it names, of
     // that family's size.
     unsafe {
-        while !entry.is_null() && found.is_none() {
+        while !entry.is_null() {
             let of = (*entry).ifa_addr;
             let its: Option<IpAddr> = if of.is_null() {
                 None
@@ -94,8 +99,8 @@ fn interface(addr: IpAddr) -> Option<String> {
                     _ => None,
                 }
             };
-            if its == Some(addr) {
-                found = Some(CStr::from_ptr((*entry).ifa_name).to_string_lossy().into_owned());
+            if let Some(addr) = its {
+                found.push((CStr::from_ptr((*entry).ifa_name).to_string_lossy().into_owned(), addr));
             }
             entry = (*entry).ifa_next;
         }

@@ -6,12 +6,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// This host, or a tree of files that looks like one.
-pub(super) struct System {
+pub(crate) struct System {
     root: PathBuf,
 }
 
 impl System {
-    pub(super) fn this() -> Self {
+    pub(crate) fn this() -> Self {
         Self { root: "/".into() }
     }
 
@@ -22,7 +22,7 @@ impl System {
     }
 
     /// The text of a file, trimmed.
-    pub(super) fn read(&self, path: impl AsRef<Path>) -> Option<String> {
+    pub(crate) fn read(&self, path: impl AsRef<Path>) -> Option<String> {
         let bytes = fs::read(self.path(path)).ok()?;
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
@@ -32,7 +32,7 @@ impl System {
     }
 
     /// The names in a directory, sorted; none if it cannot be read.
-    pub(super) fn names(&self, path: impl AsRef<Path>) -> Vec<String> {
+    pub(crate) fn names(&self, path: impl AsRef<Path>) -> Vec<String> {
         let entries = fs::read_dir(self.path(path)).into_iter().flatten().flatten();
         let mut names: Vec<String> =
             entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -83,13 +83,13 @@ impl System {
 
 /// A tree for tests, removed when it is dropped.
 #[cfg(test)]
-pub(super) struct Fake {
-    pub(super) system: System,
+pub(crate) struct Fake {
+    pub(crate) system: System,
 }
 
 #[cfg(test)]
 impl Fake {
-    pub(super) fn new(name: &str, files: &[(&str, &str)]) -> Self {
+    pub(crate) fn new(name: &str, files: &[(&str, &str)]) -> Self {
         let root = std::env::temp_dir().join(format!("rpma-doctor-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&root);
         let fake = Self { system: System { root } };

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::time::Duration;
 
-use super::{Failed, Library};
+use super::{Failed, Library, SharedReceives, newer};
 
 /// A `struct rpma_conn_cfg`.
 pub(crate) struct Config {
@@ -42,6 +42,14 @@ impl Config {
             self.library.check((functions.rpma_conn_cfg_set_rq_size)(self.raw, receives))?;
             self.library.check((functions.rpma_conn_cfg_set_cq_size)(self.raw, sends + receives))?;
         }
+        Ok(self)
+    }
+
+    /// Lets connections take their receives from a shared receive queue, which must outlive them.
+    pub(crate) fn shared(self, receives: &SharedReceives) -> Result<Self, Failed> {
+        let set = newer(self.library.functions.rpma_conn_cfg_set_srq, "rpma_conn_cfg_set_srq")?;
+        // SAFETY: the configuration and the queue are alive.
+        self.library.check(unsafe { set(self.raw, receives.raw()) })?;
         Ok(self)
     }
 

@@ -56,10 +56,11 @@ pub(super) struct Completion {
     pub(super) opcode: u32,
     vendor_err: u32,
     pub(super) byte_len: u32,
-    imm_data: u32,
+    /// In network byte order.
+    pub(super) imm_data: u32,
     qp_num: u32,
     src_qp: u32,
-    wc_flags: u32,
+    pub(super) wc_flags: u32,
     pkey_index: u16,
     slid: u16,
     sl: u8,

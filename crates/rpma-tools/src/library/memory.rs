@@ -99,7 +99,7 @@ impl Memory {
         if ptr.is_null() {
             return Err(format!("{len} bytes of memory: {}", io::Error::from_raw_os_error(libc::ENOMEM)));
         }
-        Self::registered(peer, Bytes { ptr, len, origin: Origin::Allocated(layout) }.into(), usage)
+        Self::registered(peer, Bytes { ptr, len, origin: Origin::Allocated(layout) }.into(), len, usage)
     }
 
     /// rpma_mr_reg(3) of the first `len` bytes of a file, which must be at least as long.
@@ -110,21 +110,27 @@ impl Memory {
         if ptr == libc::MAP_FAILED {
             return Err(format!("mmap: {}", io::Error::last_os_error()));
         }
-        Self::registered(peer, Bytes { ptr: ptr.cast(), len, origin: Origin::Mapped }.into(), usage)
+        Self::registered(peer, Bytes { ptr: ptr.cast(), len, origin: Origin::Mapped }.into(), len, usage)
     }
 
     /// rpma_mr_reg(3) of the same bytes once more, for another usage.
     pub(crate) fn again(&self, usage: Usage) -> Result<Self, Failed> {
-        Self::registered(&self.peer, self.bytes.clone(), usage)
+        self.part(self.bytes.len, usage)
     }
 
-    fn registered(peer: &Peer, bytes: Arc<Bytes>, usage: Usage) -> Result<Self, Failed> {
+    /// rpma_mr_reg(3) of the first `len` of these bytes once more, for another usage.
+    pub(crate) fn part(&self, len: usize, usage: Usage) -> Result<Self, Failed> {
+        Self::registered(&self.peer, self.bytes.clone(), len.min(self.bytes.len), usage)
+    }
+
+    /// `len` is at most the length of the bytes.
+    fn registered(peer: &Peer, bytes: Arc<Bytes>, len: usize, usage: Usage) -> Result<Self, Failed> {
         let library = peer.0.library;
         let mut raw = ptr::null_mut();
-        // SAFETY: the peer is alive, the memory has `len` bytes and lives as long as the region, and `raw` is
+        // SAFETY: the peer is alive, the memory has at least `len` bytes and lives as long as the region, and `raw` is
         // writable.
         library.check(unsafe {
-            (library.functions.rpma_mr_reg)(peer.0.raw, bytes.ptr.cast(), bytes.len, usage.0, &mut raw)
+            (library.functions.rpma_mr_reg)(peer.0.raw, bytes.ptr.cast(), len, usage.0, &mut raw)
         })?;
         Ok(Self { peer: peer.clone(), raw, bytes })
     }

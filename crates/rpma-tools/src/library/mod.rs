@@ -11,6 +11,7 @@ mod memory;
 mod operations;
 mod peer;
 mod peer_config;
+mod shared;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ pub(crate) use memory::{Memory, RemoteMemory, Usage};
 pub(crate) use operations::{Done, Flush, Notify, Queue, Range};
 pub(crate) use peer::Peer;
 pub(crate) use peer_config::direct_write;
+pub(crate) use shared::SharedReceives;
 
 /// The name that programs are linked with.
 pub(crate) const SONAME: &str = "librpma.so.0";
@@ -119,6 +121,16 @@ functions! {
     optional
     fn rpma_err_last() -> *const c_char;
     fn rpma_version() -> *const c_char;
+    fn rpma_write_with_imm(*mut c_void, *mut c_void, usize, *const c_void, usize, usize, c_int, u32, *const c_void) -> c_int;
+    fn rpma_send_with_imm(*mut c_void, *const c_void, usize, usize, c_int, u32, *const c_void) -> c_int;
+    fn rpma_conn_cfg_set_srq(*mut c_void, *mut c_void) -> c_int;
+    fn rpma_srq_cfg_new(*mut *mut c_void) -> c_int;
+    fn rpma_srq_cfg_delete(*mut *mut c_void) -> c_int;
+    fn rpma_srq_cfg_set_rq_size(*mut c_void, u32) -> c_int;
+    fn rpma_srq_cfg_set_rcq_size(*mut c_void, u32) -> c_int;
+    fn rpma_srq_new(*mut c_void, *mut c_void, *mut *mut c_void) -> c_int;
+    fn rpma_srq_delete(*mut *mut c_void) -> c_int;
+    fn rpma_srq_recv(*mut c_void, *mut c_void, usize, usize, *const c_void) -> c_int;
 }
 
 /// The library that the tools use: the one in this prefix or, if LD_LIBRARY_PATH is set or the prefix has
@@ -127,6 +139,11 @@ pub(crate) fn for_tools() -> Result<&'static Library, Failed> {
     let own = crate::prefix::library(SONAME).filter(|_| std::env::var_os("LD_LIBRARY_PATH").is_none());
     let found = own.map_or_else(|| Library::load(SONAME), Library::load);
     found.map_err(|why| format!("{why}; run `rpma doctor` for details"))
+}
+
+/// A function that an old release lacks.
+fn newer<F: Copy>(function: Option<F>, name: &str) -> Result<F, Failed> {
+    function.ok_or_else(|| format!("this librpma has no {name}"))
 }
 
 /// A loaded library. It is never unloaded, because its threads may still run.

@@ -8,11 +8,15 @@ use std::os::fd::RawFd;
 use std::ptr;
 
 use super::connection::{RPMA_E_NO_COMPLETION, RPMA_F_COMPLETION_ALWAYS, status_name};
-use super::{Completion, Connection, Failed, Library, Memory, RemoteMemory};
+use super::{Completion, Connection, Failed, Library, Memory, RemoteMemory, newer};
 
 const RPMA_F_COMPLETION_ON_ERROR: c_int = 1;
 /// The bit that the opcode of a receive has.
 const IBV_WC_RECV: u32 = 1 << 7;
+/// The opcode of a receive that a write with immediate data has consumed.
+const IBV_WC_RECV_RDMA_WITH_IMM: u32 = IBV_WC_RECV + 1;
+/// The bit of wc_flags that says that there are immediate data.
+const IBV_WC_WITH_IMM: u32 = 1 << 1;
 /// The maximum number of completions per poll.
 const BATCH: usize = 16;
 
@@ -58,6 +62,14 @@ pub(crate) struct Done {
     pub(crate) number: u64,
     /// The length of a received message; `None` for other operations.
     pub(crate) received: Option<usize>,
+    pub(crate) immediate: Option<Immediate>,
+}
+
+/// Immediate data that came with a message or a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Immediate {
+    pub(crate) value: u32,
+    pub(crate) is_write: bool,
 }
 
 impl Connection {
@@ -167,6 +179,39 @@ impl Connection {
         })
     }
 
+    /// rpma_write_with_imm(3).
+    pub(crate) fn write_with_immediate(
+        &self,
+        to: &RemoteMemory,
+        to_offset: usize,
+        from: Range<'_>,
+        immediate: u32,
+        notify: Notify,
+    ) -> Result<(), Failed> {
+        let write = newer(self.library().functions.rpma_write_with_imm, "rpma_write_with_imm")?;
+        let Range { memory, offset, len } = from;
+        let (flags, context) = notify.parts();
+        // SAFETY: the connection and both regions are alive; the local range is checked by the device, and
+        // the remote one by its owner.
+        self.library().check(unsafe {
+            write(self.raw, to.raw(), to_offset, memory.raw(), offset, len, flags, immediate, context)
+        })
+    }
+
+    /// rpma_send_with_imm(3).
+    pub(crate) fn send_with_immediate(
+        &self,
+        message: Range<'_>,
+        immediate: u32,
+        notify: Notify,
+    ) -> Result<(), Failed> {
+        let send = newer(self.library().functions.rpma_send_with_imm, "rpma_send_with_imm")?;
+        let Range { memory, offset, len } = message;
+        let (flags, context) = notify.parts();
+        // SAFETY: the connection and the region are alive; the range is checked by the device.
+        self.library().check(unsafe { send(self.raw, memory.raw(), offset, len, flags, immediate, context) })
+    }
+
     /// rpma_recv(3).
     pub(crate) fn receive(&self, to: Range<'_>, number: u64) -> Result<(), Failed> {
         let Range { memory, offset, len } = to;
@@ -229,6 +274,10 @@ impl Queue<'_> {
             done.push(Done {
                 number: completion.wr_id,
                 received: is_receive.then_some(completion.byte_len as usize),
+                immediate: (is_receive && completion.wc_flags & IBV_WC_WITH_IMM != 0).then(|| Immediate {
+                    value: u32::from_be(completion.imm_data),
+                    is_write: completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM,
+                }),
             });
         }
         Ok(())
