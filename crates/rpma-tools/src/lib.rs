@@ -14,6 +14,7 @@ mod perf;
 mod ping;
 mod prefix;
 mod run;
+mod selftest;
 mod top;
 mod wait;
 
@@ -35,6 +36,7 @@ enum Command {
     Ping(ping::Ping),
     Perf(perf::Perf),
     Top(top::Top),
+    Selftest(selftest::Selftest),
     Wait(wait::Wait),
 }
 
@@ -68,6 +70,7 @@ pub fn run() -> ExitCode {
         Command::Ping(ping) => ping.run(),
         Command::Perf(perf) => perf.run(),
         Command::Top(top) => top.run(),
+        Command::Selftest(selftest) => selftest.run(),
         Command::Wait(wait) => wait.run(),
     }
 }

@@ -66,6 +66,7 @@ fn write(out: &Path) -> Result<(), String> {
         ("man1", "rpma-doctor.1"),
         ("man1", "rpma-perf.1"),
         ("man1", "rpma-ping.1"),
+        ("man1", "rpma-selftest.1"),
         ("man1", "rpma-top.1"),
         ("man1", "rpma-wait.1"),
         ("man7", "librpma.7"),

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The control connection, over TCP: the testing side starts and stops responders on the other side, and
+//! learns what to report of it. A line of JSON each way.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::child::Child;
+use super::end::End;
+use super::host::Host;
+use super::{PART, RESPOND};
+use crate::interrupt::{self, Wake};
+
+const VERSION: u32 = 1;
+/// The maximum length of a line in bytes.
+const LINE: u64 = 256 << 10;
+/// How long to wait for the rest of a line, and for an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a responder may take to listen.
+const START: Duration = Duration::from_secs(15);
+/// The ports that responders use after that of the control connection.
+pub(super) const PORTS: u16 = 60;
+/// On how many ports to try to listen, if others use them.
+const TRIES: usize = 3;
+/// The memory that `rpma perf serve` lends: little, since the memory that may be locked is limited.
+const PERF_MEMORY: &str = "1M";
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Call {
+    Hello {
+        version: u32,
+    },
+    /// Starts a responder or, with `perf`, `rpma perf serve`.
+    Start {
+        end: End,
+        perf: bool,
+    },
+    Stop {
+        port: u16,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Reply {
+    Hello {
+        version: u32,
+        host: Box<Host>,
+    },
+    Started {
+        port: u16,
+    },
+    /// The log of a responder that has been stopped.
+    Stopped {
+        log: String,
+    },
+    Failed {
+        why: String,
+    },
+}
+
+fn write(mut stream: &TcpStream, line: &impl Serialize) -> Result<(), String> {
+    let line = serde_json::to_string(line).map_err(|why| why.to_string())?;
+    stream.write_all(format!("{line}\n").as_bytes()).map_err(|why| why.to_string())
+}
+
+/// `None`: the other side has closed the connection.
+fn read<T: DeserializeOwned>(from: &mut BufReader<TcpStream>) -> Result<Option<T>, String> {
+    let mut line = String::new();
+    from.take(LINE).read_line(&mut line).map_err(|why| why.to_string())?;
+    if line.is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_str(&line).map(Some).map_err(|_| "it is not rpma selftest of this version".to_owned())
+}
+
+/// The testing side.
+pub(super) struct Control {
+    stream: BufReader<TcpStream>,
+    pub(super) host: Host,
+    /// The address of this host that reaches the other side.
+    pub(super) local: IpAddr,
+}
+
+impl Control {
+    pub(super) fn connect(target: SocketAddr) -> Result<Self, String> {
+        let stream = TcpStream::connect_timeout(&target, PATIENCE).map_err(|why| why.to_string())?;
+        let local = stream.local_addr().map_err(|why| why.to_string())?.ip();
+        stream.set_read_timeout(Some(PATIENCE)).map_err(|why| why.to_string())?;
+        let mut stream = BufReader::new(stream);
+        match call(&mut stream, &Call::Hello { version: VERSION })? {
+            Reply::Hello { version: VERSION, host } => Ok(Self { stream, host: *host, local }),
+            Reply::Hello { version, .. } => Err(format!("it speaks version {version}, not {VERSION}")),
+            Reply::Failed { why } => Err(why),
+            _ => Err("its answer cannot be understood".to_owned()),
+        }
+    }
+
+    /// Starts a responder with the settings of `end`; returns its port.
+    pub(super) fn start(&mut self, end: End, perf: bool) -> Result<u16, String> {
+        match call(&mut self.stream, &Call::Start { end, perf })? {
+            Reply::Started { port } => Ok(port),
+            Reply::Failed { why } => Err(why),
+            _ => Err("its answer cannot be understood".to_owned()),
+        }
+    }
+
+    /// Stops a responder; returns its log.
+    pub(super) fn stop(&mut self, port: u16) -> String {
+        match call(&mut self.stream, &Call::Stop { port }) {
+            Ok(Reply::Stopped { log }) => log,
+            Ok(_) => String::new(),
+            Err(why) => why,
+        }
+    }
+}
+
+fn call(stream: &mut BufReader<TcpStream>, call: &Call) -> Result<Reply, String> {
+    write(stream.get_ref(), call)?;
+    read(stream)?.ok_or_else(|| "the other side has closed the control connection".to_owned())
+}
+
+/// The side that starts responders, at the address at which the testing side has reached it.
+pub(super) struct Server {
+    pub(super) listener: TcpListener,
+    /// The first port of responders.
+    pub(super) first: u16,
+    pub(super) c_library: Option<PathBuf>,
+    pub(super) names: bool,
+}
+
+impl Server {
+    /// Serves one testing side after the other. Returns after the first one if `once`, or on Ctrl-C.
+    pub(super) fn serve(&self, once: bool) -> Result<(), String> {
+        let fds = [self.listener.as_raw_fd()];
+        while interrupt::wait(&fds, None).map_err(|why| why.to_string())? != Wake::Interrupted {
+            let served = self.listener.accept().map_err(|why| why.to_string()).and_then(|(stream, _)| {
+                let local = stream.local_addr().map_err(|why| why.to_string())?.ip().to_canonical();
+                stream.set_read_timeout(Some(PATIENCE)).map_err(|why| why.to_string())?;
+                Session { server: self, local, children: HashMap::new(), next: 0 }
+                    .serve(&mut BufReader::new(stream))
+            });
+            if let Err(why) = served {
+                eprintln!("rpma selftest: a control connection ended: {why}");
+            }
+            if once {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One testing side, with its responders by port.
+struct Session<'a> {
+    server: &'a Server,
+    local: IpAddr,
+    children: HashMap<u16, Child>,
+    next: u16,
+}
+
+impl Session<'_> {
+    fn serve(&mut self, stream: &mut BufReader<TcpStream>) -> Result<(), String> {
+        loop {
+            let fds = [stream.get_ref().as_raw_fd()];
+            if interrupt::wait(&fds, None).map_err(|why| why.to_string())? == Wake::Interrupted {
+                return Ok(());
+            }
+            let Some(call) = read(stream)? else { return Ok(()) };
+            let Server { c_library, names, .. } = self.server;
+            let reply = match call {
+                Call::Hello { .. } => {
+                    let host = Host::this(self.local, c_library.as_deref(), *names);
+                    Reply::Hello { version: VERSION, host: host.into() }
+                }
+                Call::Start { end, perf } => match self.start(end, perf) {
+                    Ok(port) => Reply::Started { port },
+                    Err(why) => Reply::Failed { why },
+                },
+                Call::Stop { port } => {
+                    Reply::Stopped { log: self.children.remove(&port).map_or(String::new(), Child::stop) }
+                }
+            };
+            write(stream.get_ref(), &reply)?;
+        }
+    }
+
+    fn start(&mut self, end: End, perf: bool) -> Result<u16, String> {
+        let mut failed = String::new();
+        for _ in 0..TRIES {
+            // A responder uses two ports.
+            let port = self.server.first.saturating_add(self.next);
+            self.next = (self.next + 2) % PORTS;
+            let address = SocketAddr::new(self.local, port).to_string();
+            let mut command = end.command(self.server.c_library.as_deref())?;
+            match perf {
+                true => command.args(["perf", "serve", &address, "--json", "--memory", PERF_MEMORY]),
+                false => command.env(PART, RESPOND).args(["selftest", &address]),
+            };
+            let child = Child::start(&mut command)?;
+            if let Some(line) = child.line(START) {
+                if !perf {
+                    has_library(end, &line)?;
+                }
+                self.children.insert(port, child);
+                return Ok(port);
+            }
+            failed = child.stop();
+        }
+        // The last line is the message of the program.
+        let last = failed.lines().last().unwrap_or("a responder does not listen");
+        Err(last.trim_start_matches("rpma selftest: ").trim_start_matches("rpma perf: ").to_owned())
+    }
+}
+
+/// Whether the library that a responder has loaded is that of the end; ours says its version.
+fn has_library(end: End, line: &str) -> Result<(), String> {
+    let line: serde_json::Value = serde_json::from_str(line).map_err(|why| why.to_string())?;
+    match (end.is_c, line.get("library").and_then(serde_json::Value::as_str)) {
+        (true, None) | (false, Some(_)) => Ok(()),
+        (true, Some(version)) => Err(format!("librpma {version} was loaded instead of the C librpma")),
+        (false, None) => Err("the C librpma was loaded instead of ours: LD_LIBRARY_PATH".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::selftest::end::Carrier;
+
+    #[test]
+    fn a_server_describes_its_host_and_survives_nonsense() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = listener.local_addr().unwrap();
+        let server = Server { listener, first: 1, c_library: None, names: false };
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| (server.serve(true), server.serve(true)));
+            let mut nonsense = TcpStream::connect(target).unwrap();
+            nonsense.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+            assert_eq!(nonsense.read(&mut [0]).unwrap_or(0), 0, "an answer");
+            let mut control = Control::connect(target).unwrap();
+            assert_eq!(control.host.rpma, env!("CARGO_PKG_VERSION"));
+            assert!(control.start(Carrier::Device.c(), false).unwrap_err().contains("no C librpma"));
+            assert_eq!(control.stop(5), "");
+            drop(control);
+            thread.join().unwrap().0.unwrap();
+        });
+    }
+
+    #[test]
+    fn the_loaded_library_must_be_that_of_the_end() {
+        let ours = r#"{"type":"listening","library":"1.4.0"}"#;
+        let theirs = r#"{"type":"listening","library":null}"#;
+        let (of_ours, of_c) = (Carrier::Device.ours(), Carrier::Device.c());
+        assert!(has_library(of_ours, ours).is_ok() && has_library(of_c, theirs).is_ok());
+        assert!(has_library(of_ours, theirs).is_err() && has_library(of_c, ours).is_err());
+    }
+}
