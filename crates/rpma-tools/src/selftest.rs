@@ -34,7 +34,7 @@ use control::{Control, Server};
 use end::Carrier;
 use host::Host;
 use initiator::Initiator;
-use plan::Pair;
+use plan::{Exception, Pair};
 use report::{Outcome, Report, Row, Tested};
 
 /// The port of the control connection if none is given; responders use those that follow.
@@ -165,8 +165,9 @@ impl Selftest {
             ip: target.ip(),
             c_library,
             short: self.short,
+            alone,
             until: start + TIME,
-            carriers: [&this, &control.host].map(|host| host.device.as_ref().and_then(|d| d.transport)),
+            devices: [&this, &control.host].map(|host| host.device.as_ref().and_then(|d| d.transport)),
             bar: bar(&pairs),
         };
         let mut tested = Vec::new();
@@ -225,9 +226,10 @@ struct Test {
     ip: IpAddr,
     c_library: Option<PathBuf>,
     short: bool,
+    alone: bool,
     until: Instant,
     /// The transports of the devices of both hosts.
-    carriers: [Option<Carrier>; 2],
+    devices: [Option<Carrier>; 2],
     bar: ProgressBar,
 }
 
@@ -244,7 +246,7 @@ impl Test {
         let mut port = None;
         for case in CASES {
             self.step(&tested.pair, case.name);
-            if let Some(row) = self.no_time(case.name) {
+            if let Some(row) = self.left_out(&tested.pair, case.name) {
                 tested.rows.push(row);
                 continue;
             }
@@ -268,8 +270,9 @@ impl Test {
                     Row { name: case.name.to_owned(), outcome, text }
                 }
                 Err(why) => {
-                    let text = format!("the responder: {why}");
-                    Row { name: case.name.to_owned(), outcome: unavailable(&text), text }
+                    let why = format!("the responder: {why}");
+                    let (outcome, text) = self.failure(&tested.pair, case.name, why, "");
+                    Row { name: case.name.to_owned(), outcome, text }
                 }
             };
             let is_over = port.is_none() && row.text.starts_with("the responder: ");
@@ -292,13 +295,27 @@ impl Test {
         self.bar.inc(1);
     }
 
-    fn no_time(&self, name: &str) -> Option<Row> {
-        let text = match (interrupt::is_pending(), Instant::now() > self.until) {
-            (true, _) => "interrupted",
-            (_, true) => "no time is left",
+    fn left_out(&self, pair: &Pair, name: &str) -> Option<Row> {
+        let text = match (plan::exception(name, pair, self.devices, self.alone), interrupt::is_pending()) {
+            (_, true) => "interrupted",
+            (Some(Exception::Skipped(why)), _) => why,
+            _ if Instant::now() > self.until => "no time is left",
             _ => return None,
         };
         Some(Row { name: name.to_owned(), outcome: Outcome::Skipped, text: text.to_owned() })
+    }
+
+    /// The outcome of a failure, and what is said of it.
+    fn failure(&self, pair: &Pair, name: &str, why: String, log: &str) -> (Outcome, String) {
+        if interrupt::is_pending() {
+            return (Outcome::Skipped, "interrupted".to_owned());
+        }
+        match plan::exception(name, pair, self.devices, self.alone) {
+            Some(Exception::MayFail(reason)) => (Outcome::Skipped, format!("{reason}: {why}")),
+            // Without the port of RoCE nothing is wrong.
+            _ if is_port_taken(&why) || is_port_taken(log) => (Outcome::Skipped, why),
+            _ => (Outcome::Failed, why),
+        }
     }
 
     /// Outcome and reason, and the log of the initiator.
@@ -320,25 +337,18 @@ impl Test {
         };
         match result {
             Ok(text) => (Outcome::Passed, text, remains.log),
-            Err(_) if interrupt::is_pending() => (Outcome::Skipped, "interrupted".to_owned(), remains.log),
-            Err(why) if case.needs_immediate && self.is_iwarp_device(pair) => {
-                let text = format!("an iWARP adapter need not have immediate data: {why}");
-                (Outcome::Skipped, text, remains.log)
+            Err(why) => {
+                let (outcome, text) = self.failure(pair, case.name, why, &remains.log);
+                (outcome, text, remains.log)
             }
-            Err(why) => (unavailable(&why), why, remains.log),
         }
-    }
-
-    fn is_iwarp_device(&self, pair: &Pair) -> bool {
-        let ends = [pair.initiator, pair.responder].into_iter().zip(self.carriers);
-        ends.into_iter().any(|(end, of)| end.carrier == Carrier::Device && of == Some(Carrier::Iwarp))
     }
 
     fn measure(&self, control: &mut Control, tested: &mut Tested) {
         for run in measure::RUNS {
             let name = format!("performance {}", run[1]);
             self.step(&tested.pair, &name);
-            if let Some(row) = self.no_time(&name) {
+            if let Some(row) = self.left_out(&tested.pair, &name) {
                 tested.rows.push(row);
                 continue;
             }
@@ -358,8 +368,7 @@ impl Test {
             };
             let (outcome, text) = match ended {
                 Ok(()) => (Outcome::Passed, format!("{} operations", results.len())),
-                Err(_) if interrupt::is_pending() => (Outcome::Skipped, "interrupted".to_owned()),
-                Err(why) => (Outcome::Failed, why),
+                Err(why) => self.failure(&tested.pair, &name, why, ""),
             };
             tested.rows.push(Row { name, outcome, text });
             tested.measured.extend(results);
@@ -367,12 +376,10 @@ impl Test {
     }
 }
 
-/// The outcome of a failure: if somebody else has the port of RoCE, nothing is wrong.
-fn unavailable(why: &str) -> Outcome {
-    let is_taken = ["cannot bind", "cannot use", "cannot share"]
-        .iter()
-        .any(|what| why.split(what).nth(1).is_some_and(|rest| rest.contains(ROCE_PORT)));
-    if is_taken { Outcome::Skipped } else { Outcome::Failed }
+/// Whether a message says that somebody else has the port of RoCE.
+fn is_port_taken(text: &str) -> bool {
+    let says = |what: &str| text.split(what).nth(1).is_some_and(|rest| rest.contains(ROCE_PORT));
+    ["cannot bind", "cannot use", "cannot share"].into_iter().any(says)
 }
 
 /// Runs a process under test; the result of a case is its last line.

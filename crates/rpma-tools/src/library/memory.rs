@@ -127,8 +127,8 @@ impl Memory {
     fn registered(peer: &Peer, bytes: Arc<Bytes>, len: usize, usage: Usage) -> Result<Self, Failed> {
         let library = peer.0.library;
         let mut raw = ptr::null_mut();
-        // SAFETY: the peer is alive, the memory has at least `len` bytes and lives as long as the region, and `raw` is
-        // writable.
+        // SAFETY: the peer is alive, the memory has at least `len` bytes and lives as long as the region, and
+        // `raw` is writable.
         library.check(unsafe {
             (library.functions.rpma_mr_reg)(peer.0.raw, bytes.ptr.cast(), len, usage.0, &mut raw)
         })?;

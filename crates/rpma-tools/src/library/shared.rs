@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use super::{Failed, Peer, Range, newer};
+use super::{Failed, Memory, Peer, newer};
 
 /// A `struct rpma_srq` without a completion queue of its own: a message completes in the queue of the
 /// connection that received it.
@@ -53,13 +53,12 @@ impl SharedReceives {
     }
 
     /// rpma_srq_recv(3); the memory must live until the completion, or the queue's end.
-    pub(crate) fn receive(&self, to: Range<'_>, number: u64) -> Result<(), Failed> {
+    pub(crate) fn receive(&self, to: &Memory, offset: usize, len: usize, number: u64) -> Result<(), Failed> {
         let library = self.peer.0.library;
         let receive = newer(library.functions.rpma_srq_recv, "rpma_srq_recv")?;
-        let Range { memory, offset, len } = to;
         let context = ptr::without_provenance(number as usize);
         // SAFETY: the queue and the region are alive; the range is checked by the device.
-        library.check(unsafe { receive(self.raw, memory.raw(), offset, len, context) })
+        library.check(unsafe { receive(self.raw, to.raw(), offset, len, context) })
     }
 
     pub(super) fn raw(&self) -> *mut c_void {

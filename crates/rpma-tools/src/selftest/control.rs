@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::child::Child;
 use super::end::End;
 use super::host::Host;
-use super::{PART, RESPOND};
+use super::{PART, RESPOND, is_port_taken};
 use crate::interrupt::{self, Wake};
 
 const VERSION: u32 = 1;
@@ -214,8 +214,9 @@ impl Session<'_> {
             }
             failed = child.stop();
         }
-        // The last line is the message of the program.
-        let last = failed.lines().last().unwrap_or("a responder does not listen");
+        // The last line is the message of the program; the C librpma gives no reasons.
+        let last = failed.lines().find(|line| is_port_taken(line)).or(failed.lines().last());
+        let last = last.unwrap_or("a responder does not listen");
         Err(last.trim_start_matches("rpma selftest: ").trim_start_matches("rpma perf: ").to_owned())
     }
 }

@@ -45,7 +45,7 @@ pub(super) struct Link {
     pub(super) connection: Connection,
     /// The memory of the responder: to be read and written, and to be written durably.
     pub(super) lent: RemoteMemory,
-    pub(super) durable: RemoteMemory,
+    pub(super) durable: Option<RemoteMemory>,
     /// The descriptors of the first one, and of the memory that may only be read.
     pub(super) descriptor: Vec<u8>,
     pub(super) read_only: Vec<u8>,
@@ -120,7 +120,7 @@ impl Initiator {
         let usage = Usage::READ_TARGET | Usage::WRITE_SOURCE;
         Ok(Attempt::Connected(Box::new(Link {
             lent: remote(&welcome.lent)?,
-            durable: remote(&welcome.durable)?,
+            durable: (!welcome.durable.is_empty()).then(|| remote(&welcome.durable)).transpose()?,
             descriptor: welcome.lent,
             read_only: welcome.readable,
             local: Memory::new(&self.peer, len, usage)?,

@@ -4,6 +4,9 @@
 use super::end::{Carrier, End};
 use super::host::Host;
 
+/// The death of a process with soft RoCE is reported in its network namespace only.
+const UNNOTICED: &str = "no DREQ comes from a killed process of another host with software RoCE";
+
 /// A pair of ends, or why it is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pair {
@@ -63,6 +66,41 @@ fn with_soft(host: &Host, alone: bool, side: &str) -> Option<String> {
     }
 }
 
+/// A case that a pair cannot pass, or need not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exception {
+    Skipped(&'static str),
+    MayFail(&'static str),
+}
+
+/// The exception for a case, if there is one. `devices` are the transports of the devices of both hosts.
+pub(super) fn exception(
+    case: &str,
+    pair: &Pair,
+    devices: [Option<Carrier>; 2],
+    alone: bool,
+) -> Option<Exception> {
+    let ends = [pair.initiator, pair.responder];
+    let is_device = |end: End| end.carrier == Carrier::Device;
+    let is_unnoticed = |end: End| end.carrier == Carrier::Roce && !alone;
+    let is_iwarp = |(end, of): (End, Option<Carrier>)| is_device(end) && of == Some(Carrier::Iwarp);
+    match case {
+        "killed-initiator" if is_unnoticed(pair.initiator) => Some(Exception::Skipped(UNNOTICED)),
+        "killed-responder" if is_unnoticed(pair.responder) => Some(Exception::Skipped(UNNOTICED)),
+        "write-immediate" | "send-immediate" if ends.into_iter().zip(devices).any(is_iwarp) => {
+            Some(Exception::MayFail("an iWARP adapter need not have immediate data"))
+        }
+        "flush-persistence" | "performance 64"
+            if ends.into_iter().all(is_device) && ends.iter().any(|end| end.is_c) =>
+        {
+            Some(Exception::MayFail(
+                "the C librpma flushes natively where the device can, for which it needs persistent memory",
+            ))
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::host::Device;
@@ -88,6 +126,26 @@ mod tests {
         let all = pairs(this, other, alone);
         let all = all.into_iter().filter(|pair| pair.skipped.is_none());
         all.map(|pair| format!("{} - {}", pair.initiator.name(), pair.responder.name())).collect()
+    }
+
+    #[test]
+    fn exceptions_depend_on_the_pair() {
+        let of = |case, initiator: End, responder: End, alone| {
+            let pair = Pair { initiator, responder, skipped: None };
+            exception(case, &pair, [None, Some(Carrier::Iwarp)], alone)
+        };
+        let (device, roce) = (Carrier::Device.ours(), Carrier::Roce.ours());
+        assert_eq!(of("killed-responder", roce, roce, true), None);
+        assert!(matches!(of("killed-responder", device, roce, false), Some(Exception::Skipped(_))));
+        assert_eq!(of("killed-initiator", device, roce, false), None);
+        assert!(matches!(of("send-immediate", roce, device, true), Some(Exception::MayFail(_))));
+        assert_eq!(of("send-immediate", device, roce, true), None);
+        assert!(matches!(
+            of("flush-persistence", device, Carrier::Device.c(), true),
+            Some(Exception::MayFail(_))
+        ));
+        assert_eq!(of("flush-persistence", device, device, true), None);
+        assert_eq!(of("write", device, Carrier::Device.c(), true), None);
     }
 
     #[test]

@@ -88,7 +88,7 @@ pub(super) struct Welcome {
     pub(super) peer: Vec<u8>,
     /// The memory, to be read, written and flushed to visibility.
     pub(super) lent: Vec<u8>,
-    /// The same memory, to be written and flushed to persistence.
+    /// The same memory, to be written and flushed to persistence; empty if it cannot be registered for that.
     pub(super) durable: Vec<u8>,
     /// The same memory, only to be read.
     pub(super) readable: Vec<u8>,

@@ -34,7 +34,9 @@ struct Lent {
     /// The memory with its guard, registered without remote access, to be looked at and filled.
     whole: Mutex<Memory>,
     lent: Memory,
-    durable: Memory,
+    /// None if it cannot be registered: where the device flushes natively, the C librpma needs persistent
+    /// memory.
+    durable: Option<Memory>,
     readable: Memory,
     open: AtomicU64,
 }
@@ -44,7 +46,8 @@ impl Lent {
         let whole = Memory::new(peer, LEN + GUARD, Usage::RECV)?;
         let usage = Usage::READ_SOURCE | Usage::WRITE_TARGET | Usage::FLUSH_VISIBILITY;
         let lent = whole.part(LEN, usage)?;
-        let durable = whole.part(LEN, Usage::WRITE_TARGET | Usage::FLUSH_PERSISTENT)?;
+        let durable = whole.part(LEN, Usage::WRITE_TARGET | Usage::FLUSH_PERSISTENT);
+        let durable = durable.inspect_err(|why| eprintln!("flush to persistence: {why}")).ok();
         let readable = whole.part(LEN, Usage::READ_SOURCE)?;
         Ok(Self { whole: Mutex::new(whole), lent, durable, readable, open: AtomicU64::new(0) })
     }
@@ -119,7 +122,7 @@ fn shared(peer: &Peer) -> Result<Arc<Shared>, String> {
     let queue = SharedReceives::new(peer, SHARED as u32)?;
     let memory = Memory::new(peer, SHARED * SLOT, Usage::RECV)?;
     for number in 0..SHARED {
-        queue.receive(place(&memory, number), number as u64)?;
+        queue.receive(&memory, number * SLOT, SLOT, number as u64)?;
     }
     Ok(Arc::new(Shared { queue, memory }))
 }
@@ -170,7 +173,7 @@ impl Responder {
             seed,
             peer: library::direct_write(self.library)?,
             lent: self.lent.lent.descriptor()?,
-            durable: self.lent.durable.descriptor()?,
+            durable: self.lent.durable.as_ref().map_or(Ok(Vec::new()), Memory::descriptor)?,
             readable: self.lent.readable.descriptor()?,
         }))
     }
@@ -244,7 +247,7 @@ impl Endpoint {
         range.memory.get(range.offset, &mut bytes);
         match &self.receives {
             Receives::Own(_) => self.connection.receive(range, done.number)?,
-            Receives::Shared(shared) => shared.queue.receive(range, done.number)?,
+            Receives::Shared(shared) => shared.queue.receive(memory, range.offset, range.len, done.number)?,
         }
         if let Some(immediate) = done.immediate.filter(|immediate| immediate.is_write) {
             let numbers = [immediate.value.into(), len as u64, 0];
