@@ -296,13 +296,18 @@ atomics_i(struct side *side)
 #define EACH 200
 #define SLOT 4096
 #define SLOTS 64
+/*
+ * 1.07 s. If ACKs need longer than the timeout, rxe repeats messages that have arrived, and the ACK of one
+ * that it is just repeating makes it send the message once more, empty, as a new one.
+ */
+#define SRQ_TIMEOUT 18
 static void
 srq_t(struct side *side)
 {
 	uint32_t next[RC_QPS] = {0};
 	struct rc rc;
 
-	make_rc(&rc, side, (struct rc_terms){.qps = RC_QPS, .shared = true, .length = SLOTS * SLOT});
+	make_rc(&rc, side, (struct rc_terms){.qps = RC_QPS, .shared = true, .length = SLOTS * SLOT, .timeout = SRQ_TIMEOUT});
 	for (uint64_t slot = 0; slot < SLOTS; slot++)
 		post_receive(&rc, 0, slot, slot * SLOT, SLOT);
 	say(side, 'p');
@@ -352,7 +357,7 @@ srq_i(struct side *side)
 	uint32_t done[RC_QPS] = {0};
 	struct rc rc;
 
-	make_rc(&rc, side, (struct rc_terms){.qps = RC_QPS, .length = RC_QPS * SLOT});
+	make_rc(&rc, side, (struct rc_terms){.qps = RC_QPS, .length = RC_QPS * SLOT, .timeout = SRQ_TIMEOUT});
 	for (uint32_t i = 0; i < RC_QPS; i++)
 		fill_pattern(rc.memory + i * SLOT, SLOT, i);
 	hear(side, 'p');
