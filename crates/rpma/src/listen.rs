@@ -40,6 +40,10 @@ struct State {
     waiting: Vec<Waker>,
 }
 
+/// The number of requests that are prepared before the program accepts them: each has a queue pair. The
+/// provider keeps and limits the others.
+const MOST: usize = 32;
+
 struct Endpoint(Box<Ep>);
 
 // SAFETY: its objects are those of rdma_cm, which all threads may use at once.
@@ -73,10 +77,13 @@ impl Driven for Listening {
     fn drive(&self) {
         let mut state = self.lock();
         let before = state.arrived.len();
-        loop {
+        while state.arrived.len() < MOST {
             let cfg = match state.queues.cfg(None) {
                 Ok(cfg) => cfg,
-                Err(error) => break state.arrived.push_back(Err(error)),
+                Err(error) => {
+                    state.arrived.push_back(Err(error));
+                    break;
+                }
             };
             // SAFETY: the connection keeps the peer; there is no shared receive queue.
             match unsafe { self.ep.0.next_conn_req(&cfg) } {
@@ -84,7 +91,10 @@ impl Driven for Listening {
                 // It was rejected already.
                 Ok(Err(_)) => {}
                 Err(Code::NoEvent) => break,
-                Err(code) => break state.arrived.push_back(Err(Error::of("Listener::accept", code))),
+                Err(code) => {
+                    state.arrived.push_back(Err(Error::of("Listener::accept", code)));
+                    break;
+                }
             }
         }
         let has_more = state.arrived.len() > before;

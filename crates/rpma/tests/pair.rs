@@ -132,6 +132,29 @@ async fn more_operations_than_the_queue_has_room_for() -> Result<()> {
     Ok(())
 }
 
+/// More than are prepared before they are accepted.
+#[tokio::test]
+async fn a_hundred_requests_wait() -> Result<()> {
+    let peer = peer();
+    let listener = peer.listen("127.0.0.1:0")?;
+    let addr = listener.local_addr().unwrap();
+    let clients: Vec<_> = (0..100)
+        .map(|_| {
+            let peer = peer.clone();
+            tokio::spawn(async move { peer.connect(addr).queues(1, 1).await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let mut accepted = Vec::new();
+    for _ in 0..100 {
+        accepted.push(listener.accept().await?.accept(&[]).await?);
+    }
+    for client in clients {
+        client.await.unwrap()?;
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn cancelled_operations_keep_their_buffers_until_they_are_complete() -> Result<()> {
     let peer = peer();
