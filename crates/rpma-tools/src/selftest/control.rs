@@ -78,7 +78,23 @@ fn read<T: DeserializeOwned>(from: &mut BufReader<TcpStream>) -> Result<Option<T
     if line.is_empty() {
         return Ok(None);
     }
-    serde_json::from_str(&line).map(Some).map_err(|_| "it is not rpma selftest of this version".to_owned())
+    let value = serde_json::from_str(&line).and_then(|mut value| {
+        filter(&mut value);
+        serde_json::from_value(value)
+    });
+    value.map(Some).map_err(|_| "it is not rpma selftest of this version".to_owned())
+}
+
+/// Replaces the control characters of all strings: some of them reach the terminal and the report.
+fn filter(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::String(text) => {
+            *text = text.replace(|of: char| of.is_control() && of != '\n', "?")
+        }
+        serde_json::Value::Array(values) => values.iter_mut().for_each(filter),
+        serde_json::Value::Object(members) => members.values_mut().for_each(filter),
+        _ => {}
+    }
 }
 
 /// The testing side.
@@ -235,6 +251,13 @@ fn has_library(end: End, line: &str) -> Result<(), String> {
 mod tests {
     use super::*;
     use crate::selftest::end::Carrier;
+
+    #[test]
+    fn control_characters_of_the_other_side_are_replaced() {
+        let mut value = serde_json::json!({"a": ["\u{1b}[2J", {"b": "c\u{7}\nd"}], "e": 1});
+        filter(&mut value);
+        assert_eq!(value, serde_json::json!({"a": ["?[2J", {"b": "c?\nd"}], "e": 1}));
+    }
 
     #[test]
     fn a_server_describes_its_host_and_survives_nonsense() {

@@ -32,10 +32,19 @@ pub(super) fn sockets(directory: &Path) -> Vec<PathBuf> {
     sockets
 }
 
-/// The text of the counters at a path.
+/// The text of the counters at a path. It may be another user's: no control character reaches the terminal,
+/// and what would block, such as a FIFO, is not opened.
 pub(super) fn read(path: &Path) -> io::Result<String> {
-    if !fs::metadata(path)?.file_type().is_socket() {
+    Ok(unfiltered(path)?.replace(|of: char| of.is_control() && of != '\n', "?"))
+}
+
+fn unfiltered(path: &Path) -> io::Result<String> {
+    let kind = fs::metadata(path)?.file_type();
+    if kind.is_file() {
         return text(File::open(path)?);
+    }
+    if !kind.is_socket() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is neither a socket nor a file"));
     }
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -83,8 +92,9 @@ mod tests {
         }
         serving.join().unwrap();
         assert_eq!(read(&socket).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
-        fs::write(&file, "b 2\n").unwrap();
-        assert_eq!(read(&file).unwrap(), "b 2\n");
+        fs::write(&file, "b 2\n\x1b[2Jc\u{9b}\n").unwrap();
+        assert_eq!(read(&file).unwrap(), "b 2\n?[2Jc?\n");
+        assert_eq!(read(Path::new("/dev/null")).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert_eq!(sockets(&directory), [socket]);
         assert!(sockets(&directory.join("none")).is_empty());
         fs::remove_dir_all(&directory).unwrap();
