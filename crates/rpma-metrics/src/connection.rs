@@ -16,7 +16,7 @@ pub struct Place {
     pub provider: &'static str,
     /// The name of the device.
     pub device: String,
-    /// `iwarp`, `roce` or `infiniband`.
+    /// `iwarp`, `roce`, `infiniband` or `unknown`.
     pub transport: &'static str,
     /// The link if it is not shared memory: `tcp`, `udp` or `device`.
     pub link: &'static str,
@@ -123,7 +123,7 @@ impl Connection {
 
     /// Adds its counts to sums, and those of the direct copies of its peer.
     pub(super) fn add_to(&self, sums: &mut Sums) {
-        // Locked meanwhile: the copies are counted once when the memory is shared no more.
+        // Locked meanwhile: otherwise copies could be counted twice when the memory is no longer shared.
         let shared = lock(&self.shared);
         sums.add(&self.counts);
         let copies = shared.as_ref().and_then(|shared| shared.copies.upgrade());
@@ -136,12 +136,13 @@ impl Connection {
         }
     }
 
-    /// Its link with this name goes through shared memory, in which the peer counts its direct copies.
+    /// The connection uses the link with this name, over shared memory in which the peer counts its direct
+    /// copies.
     pub fn shares(&self, link: &'static str, copies: Weak<dyn Copies>) {
         *lock(&self.shared) = Some(SharedMemory { link, copies });
     }
 
-    /// The memory is shared no more: the copies are counted here.
+    /// The memory is no longer shared: adds the copies to the counters of the connection.
     pub fn shares_no_more(&self, copies: &dyn Copies) {
         let mut shared = lock(&self.shared);
         if shared.take().is_some() {

@@ -86,7 +86,7 @@ impl Collector for Counted {
     }
 }
 
-/// What the program does not see: with a device it is not known.
+/// Operations that the program does not see. A device does not report them.
 fn served(to: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
     let help =
         "One-sided operations of remote peers that software RDMA has carried out in memory of the process";
@@ -200,8 +200,8 @@ fn named(names: &[&'static str], counts: &[u64]) -> Vec<(&'static str, u64)> {
     names.iter().copied().zip(counts.iter().copied()).collect()
 }
 
-/// The latencies of all operations together, in seconds: the buckets from the last empty one before the first
-/// latency to the last latency, and the sum. A connection has few others.
+/// The latencies of all operations together, in seconds: the buckets from the one before the first latency to
+/// the one of the last latency, and the sum. The others are left out, as there may be 256 connections.
 fn short_histogram(sums: &Sums) -> Option<(Vec<(f64, u64)>, f64)> {
     let mut all = [0; BOUNDS.len() + 1];
     let mut nanos = 0;

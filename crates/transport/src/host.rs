@@ -117,9 +117,9 @@ pub trait Host {
     /// An unsignalled work request has succeeded: its send queue entry is free.
     fn release_send(&mut self);
 
-    /// One-sided operations of the peer were carried out, for the program that does not see them: as many
-    /// have been completed, with this many bytes. A long write is reported in parts, which complete none but
-    /// the last one.
+    /// One-sided operations of the peer were executed, which the program does not see: `completed` operations
+    /// with `bytes` of payload. A long write is reported in parts, of which only the last one completes an
+    /// operation.
     fn served(&mut self, _operation: Served, _completed: u64, _bytes: u64) {}
 
     /// The connection is established. Called at most once, and only for a role that is not established before

@@ -120,7 +120,7 @@ impl Counting {
         if completion.status != status::SUCCESS {
             self.connection.failed(completion.status);
         } else if completion.opcode & opcode::RECV != 0 {
-            // What was written is a write that was served.
+            // The bytes of a write with immediate data are counted as served.
             let is_message = completion.opcode != opcode::RECV_RDMA_WITH_IMM;
             self.connection.counts.received(if is_message { completion.byte_len.into() } else { 0 });
         } else {

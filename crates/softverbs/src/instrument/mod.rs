@@ -217,7 +217,7 @@ impl Instruments {
         }
     }
 
-    /// The link goes through memory that is shared with the peer, `with_copies` also by direct copies.
+    /// The link uses memory that is shared with the peer and, `with_copies`, direct copies.
     pub(crate) fn shares(&self, with_copies: bool, copies: impl FnOnce() -> Weak<dyn Copies>) {
         if let Some(metrics) = self.metrics() {
             let name = if with_copies { DIRECT_COPY } else { SHARED_MEMORY };
@@ -225,7 +225,7 @@ impl Instruments {
         }
     }
 
-    /// This memory is shared no more.
+    /// This memory is no longer shared.
     pub(crate) fn shares_no_more(&self, copies: &dyn Copies) {
         if let Some(metrics) = self.metrics() {
             metrics.connection().shares_no_more(copies);

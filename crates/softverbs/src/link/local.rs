@@ -317,7 +317,7 @@ impl Local {
         copied
     }
 
-    /// This end has carried out requests by direct copies, which the peer does not see.
+    /// Counts requests that this end has executed by direct copies, which the peer does not see.
     pub(super) fn transferred(&self, operation: Served, completed: u64, bytes: u64) {
         let (_, other) = self.rings.ends();
         self.rings.shared.export_page(other).count(operation, completed, bytes);

@@ -141,14 +141,14 @@ impl ExportPage {
         &self.hold.0.key
     }
 
-    /// The direct copies of the other end, as far as it tells the truth.
+    /// The direct copies of the other end, which may have written any numbers.
     pub(super) fn copied(&self) -> Copied {
         let [write, write_bytes, read, read_bytes] =
             self.hold.0.copied.each_ref().map(|count| count.load(Ordering::Relaxed));
         Copied { write: (write, write_bytes), read: (read, read_bytes) }
     }
 
-    /// Called by the other end, by one thread at a time: it has copied.
+    /// Counts copies of the other end. Called by that end, by one thread at a time.
     pub(super) fn count(&self, operation: Served, completed: u64, bytes: u64) {
         let first = if operation == Served::Read { 2 } else { 0 };
         for (count, more) in self.hold.0.copied[first..].iter().zip([completed, bytes]) {

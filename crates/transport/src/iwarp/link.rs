@@ -41,8 +41,8 @@ pub trait StreamLink: Host {
     /// Whether [`StreamLink::transfer`] is likely to succeed for this access once no earlier request is
     /// outstanding.
     fn may_transfer(&self, remote: Access) -> bool;
-    /// As many requests of the program were carried out by direct copies, of this many bytes: the peer does
-    /// not see them.
+    /// `completed` requests of the program were executed by direct copies, with `bytes` of payload. The peer
+    /// does not see them.
     fn transferred(&mut self, _operation: Served, _completed: u64, _bytes: u64) {}
     /// Everything received so far has been acted on: placed, delivered to the program, or answered.
     fn acted(&mut self) {}

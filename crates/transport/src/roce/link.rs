@@ -141,7 +141,7 @@ pub trait PacketLink: Host {
     fn may_transfer(&self, _remote: Access) -> bool {
         false
     }
-    /// As `StreamLink::transferred` of iWARP.
+    /// As for `StreamLink::transferred` of iWARP.
     fn transferred(&mut self, _operation: Served, _completed: u64, _bytes: u64) {}
     /// A received packet was dropped.
     fn dropped_packet(&mut self, why: Dropped);
