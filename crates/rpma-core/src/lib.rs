@@ -2,10 +2,10 @@
 //! The implementation of librpma's functions, one file per object, and of the providers that execute them.
 //!
 //! ```text
-//! C program ─ librpma.h ─▶ librpma::capi ─▶ rpma ─▶ provider          (control path: one table, two providers)
-//!                                            │         ├─ rdma_core ─▶ libibverbs, librdmacm
-//!                                            │         └─ soft      ─▶ the softverbs crate
-//!                                            └── data path: provider::hot, straight through ibv_context.ops, for both
+//! C program ─ librpma.h ─▶ librpma::capi ─▶ rpma_core ─▶ provider   (control path: one table, two providers)
+//! Rust program ─ rpma ────────────────────────┘ │            ├─ rdma_core ─▶ libibverbs, librdmacm
+//!                                               │            └─ soft      ─▶ the softverbs crate
+//!                                               └── data path: provider::hot, by ibv_context.ops, for both
 //! ```
 //!
 //! An object is a `Box` whose pointer C holds. Objects copy from each other what they need later (a provider,
@@ -23,8 +23,8 @@
 //! channels) are opaque here and never dereferenced; of the others, only the members that `verbs.h` itself
 //! reads inline are read.
 //!
-//! A panic aborts the process, because it must not unwind into C. Loading the library starts no thread and
-//! opens no file descriptor.
+//! In the C libraries a panic aborts the process, because it must not unwind into C. Loading the library
+//! starts no thread and opens no file descriptor.
 #![allow(
     missing_docs,
     reason = "the contract of each function is documented where C programs see it, in librpma::capi"
