@@ -55,7 +55,7 @@ impl Drop for Block {
     }
 }
 
-/// The blocks of a pool that nobody has.
+/// The blocks of a pool that are not in use.
 pub(crate) struct Shelf {
     free: Mutex<Free>,
 }
@@ -81,7 +81,7 @@ impl Shelf {
         }
     }
 
-    /// A block, or `waker` is woken when one comes back.
+    /// A free block. Without one, `waker` is woken when a block is returned.
     pub(crate) fn get(&self, waker: Option<&Waker>) -> Option<usize> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let offset = free.offsets.pop();

@@ -148,8 +148,8 @@ impl Conn {
         self.make(Request::Flush { range, how }, check)
     }
 
-    /// Writes 8 bytes at once, in the byte order of this host, behind everything written before: whoever sees
-    /// them sees that, too.
+    /// Writes 8 bytes atomically, in the byte order of this host, after everything written before: a program
+    /// that reads the new value sees those writes, too.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfRange`] if the range is not 8 bytes long, [`ErrorKind::Invalid`] if it does not
@@ -159,7 +159,7 @@ impl Conn {
         self.make(Request::Store { value, to }, check)
     }
 
-    /// Several writes, flushes and stores, for one wait.
+    /// Several reads, writes, flushes and stores with one result.
     pub fn batch(&self) -> Batch {
         Batch::new(self.shared.clone())
     }
@@ -177,8 +177,8 @@ impl Conn {
         self.shared.block_until(State::how)
     }
 
-    /// Waits for all operations but receives, then closes the connection: the peer learns of it, and receives
-    /// that are posted fail with [`ErrorKind::Closed`].
+    /// Waits for all operations but receives, then closes the connection: the peer gets an event, and posted
+    /// receives fail with [`ErrorKind::Closed`].
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] if the connection broke.
@@ -202,13 +202,13 @@ impl Conn {
         Ok(())
     }
 
-    /// Does what there is to do: takes completions and events, and posts what waits for room. For programs
+    /// Takes completions and events, and posts the operations that wait for room in a queue. For programs
     /// without a runtime, when the descriptor of [`AsFd`] is readable.
     pub fn process(&self) {
         self.shared.drive();
     }
 
-    /// A descriptor that is readable when there is something to do.
+    /// A descriptor that is readable when [`process`](Self::process) must be called.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] if no descriptor is free.

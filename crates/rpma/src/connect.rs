@@ -64,7 +64,7 @@ pub(crate) fn begin(
     Ok(Shared::new(peer.clone(), Link::new(conn)?, (queues.send, queues.receive)))
 }
 
-/// A connection that is being made: awaiting it gives the [`Conn`], [`wait`](Self::wait) does so on a thread.
+/// A connection attempt: awaiting it returns the [`Conn`], and so does [`wait`](Self::wait) on a thread.
 #[must_use = "nothing happens before it is awaited"]
 pub struct Connect {
     peer: Peer,

@@ -109,8 +109,8 @@ impl Exposed {
                 Region::new(peer, Source::File(&file, 0), len, access.0)?
             }
         };
-        // Software executes the flush at the target; an adapter leaves it to the platform, for which nobody
-        // vouched.
+        // Software executes the flush at the target. With an adapter it depends on the platform, which
+        // `direct_write_to_pmem` declares.
         let is_durable = access.has(Access::PERSISTENT) && peer.provider() == Provider::Soft;
         Ok(Self { region, access, is_durable })
     }

@@ -43,9 +43,9 @@
 //!
 //! # What the types rule out
 //!
-//! * Memory that a device may access is never freed and never in other hands: an [`Op`] owns its [`Buf`] and
-//!   returns it, on success and on failure. A dropped or forgotten `Op` cancels nothing; the connection keeps
-//!   the buffer.
+//! * Memory that a device may access is never freed, and the program cannot access it: an [`Op`] owns its
+//!   [`Buf`] and returns it, on success and on failure. A dropped or forgotten `Op` cancels nothing; the
+//!   connection keeps the buffer.
 //! * Memory that a peer may write is never a `&[u8]`: [`Exposed`] copies, and has atomic words.
 //! * A range of a peer's memory is inside of it: [`Remote::slice`] checks.
 //! * A flush to persistence fails unless the owner of the memory declared it for that.

@@ -112,7 +112,7 @@ pub struct Op<T> {
 enum State {
     /// In a slot of the connection's table.
     Made(Arc<Shared>, u32),
-    /// Refused before it got there.
+    /// Refused before it was added.
     Refused(Box<(Work, Error)>),
     Taken,
 }
@@ -131,7 +131,7 @@ impl<T> Op<T> {
         Self { state, _output: PhantomData }
     }
 
-    /// Does not wait for the result: the same as dropping it, said aloud.
+    /// Does not wait for the result: the same as dropping it, but explicit.
     pub fn detach(self) {}
 }
 
@@ -216,7 +216,7 @@ impl<T> fmt::Debug for Op<T> {
     }
 }
 
-/// Operations that are posted one after the other, and that are complete together.
+/// Operations that are posted one after the other, with one result for all of them.
 ///
 /// A write, a flush behind it and a store behind that arrive in this order, with one wait for all of them.
 #[must_use = "nothing is posted before submit"]
@@ -239,7 +239,7 @@ impl Batch {
         self
     }
 
-    /// Posts them. If one of them is refused, none is posted; if one fails, those behind it do.
+    /// Posts them. If one of them is refused, none is posted; if one fails, those behind it fail, too.
     ///
     /// The result has the buffers in the order of the calls.
     pub fn submit(self) -> Op<Vec<Buf>> {

@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exposed::Offer;
 use crate::remote::Remote;
 
-/// The first byte; a program in C may send anything.
+/// The first byte, by which private data of this crate are recognized: a program in C may send any bytes.
 const MARK: u8 = 0xa7;
 
 /// A byte each for the mark, the number of offers and the number of the program's own bytes; the offers; the

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Waiting until a connection or a listener has something to do: by the reactor of a runtime, or by a thread.
 //!
-//! Whoever waits leaves a waker and drives the object once more. The reactor's wake-up drives the object
-//! itself and wakes those whose results are there: so operations that nobody awaits make progress, and a
-//! waker that nobody polls again delays no other one.
+//! A waiting task registers a waker and drives the object once more. The reactor's wake-up drives the object
+//! itself and wakes the tasks whose results are available: so operations that are not awaited make progress,
+//! and a task that is not polled again delays no other one.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
@@ -15,9 +15,9 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// An object with descriptors that are readable when it has something to do.
 pub(crate) trait Driven: Send + Sync + 'static {
-    /// Does everything that there is to do, and wakes those whose results are there.
+    /// Makes all progress that is possible, and wakes the tasks whose results are available.
     fn drive(&self);
-    /// Wakes all who wait, so that they call [`watch`] again.
+    /// Wakes all waiting tasks, so that they call [`watch`] again.
     fn wake_all(&self);
     fn fds(&self) -> Vec<BorrowedFd<'_>>;
     fn registration(&self) -> &Registration;
@@ -146,7 +146,7 @@ mod tokio_reactor {
         }
     }
 
-    /// Drives an object and has its waker woken when there is more to do. False if the runtime has ended.
+    /// Drives an object, and registers its waker for the next readiness. False if the runtime has ended.
     fn drive<D: Driven>(object: &D, watched: &Watched) -> bool {
         let mut context = Context::from_waker(&watched.waker);
         loop {

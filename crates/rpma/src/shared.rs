@@ -41,7 +41,7 @@ pub(crate) struct State {
     table: Table<Work>,
     phase: Phase,
     is_closing: bool,
-    /// Those who wait for the phase to change, or for the operations to be over.
+    /// Of those who wait for another phase, or until no operation is outstanding.
     waiting: Vec<Waker>,
 }
 
@@ -68,8 +68,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an operation, which is posted as soon as there is room: its slot. It comes back if it can never
-    /// be.
+    /// Adds an operation, which is posted as soon as there is room, and returns its slot. One that can never
+    /// be posted is returned with the error.
     pub(crate) fn add(&self, work: Work) -> Result<u32, Box<(Work, Error)>> {
         let queue = match work.requests() {
             [Request::Receive { .. }] => Queue::Receive,
@@ -216,7 +216,7 @@ impl Shared {
     }
 
     pub(crate) fn wait_for(&self, slot: u32) -> Finished<Work> {
-        // Most operations of one host are complete when they are posted.
+        // Between processes of one host, most operations are complete when they are posted.
         self.try_take(slot).unwrap_or_else(|| {
             match ready::block_on(self, |waker| self.take(slot, Some(waker))) {
                 Ok(finished) => finished,
@@ -238,7 +238,7 @@ impl Shared {
         after.run();
     }
 
-    /// What `check` says of the state, once it says something.
+    /// The result of `check`; without one, `waker` is woken when the state changes.
     fn check<T>(&self, waker: &Waker, check: impl Fn(&State) -> Option<T>) -> Option<T> {
         let mut state = self.lock();
         let found = check(&state);
@@ -282,7 +282,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if matches!(state.phase, Phase::Established) && !state.is_closing {
-            // So that the peer learns of the end at once. What it may say of it is of no interest any more.
+            // So that the peer gets the event at once. A failure changes nothing: the connection is dropped.
             let _ = self.link.disconnect();
         }
         // Buffers that a device may access are released behind the queue pair.

@@ -2,9 +2,9 @@
 //! The operations of a connection, from the call that makes one until its result is taken.
 //!
 //! An operation is in a slot, whose number is the `wr_id` of its work requests. It owns its buffers from the
-//! call on, whatever becomes of the future: memory that a device may access is never in other hands. Every
-//! request is signalled, so an operation is over when as many completions have arrived as requests were
-//! posted.
+//! call on, even if the future is dropped or forgotten: nothing else can access memory that a device may
+//! access. Every request is signalled, so an operation is complete when as many completions have been polled
+//! as requests were posted.
 //!
 //! ```text
 //! add ─▶ waiting ─next─▶ posted ─complete, for each request─▶ done ─take─▶ free
@@ -55,8 +55,7 @@ struct Slot<W> {
     waker: Option<Waker>,
 }
 
-/// What is to be done once the table is not locked any more: a waker or the memory of a buffer may lock
-/// something itself.
+/// What is left to do when the table is unlocked: a waker, or the release of a buffer, may take locks.
 #[must_use]
 pub(crate) struct After<W> {
     wakers: Vec<Waker>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What operations ask for and own.
+//! The work requests of operations, with the buffers that they own.
 
 #![forbid(unsafe_code)]
 
