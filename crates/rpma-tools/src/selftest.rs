@@ -197,7 +197,7 @@ impl Selftest {
     }
 }
 
-/// What a report must not contain, with what it contains instead.
+/// Texts that a report must not contain, each with its replacement.
 fn private(this: IpAddr, other: IpAddr) -> Vec<(String, String)> {
     let mut private = Vec::new();
     for (address, instead) in [(this, "INITIATOR"), (other, "RESPONDER")] {
@@ -305,14 +305,14 @@ impl Test {
         Some(Row { name: name.to_owned(), outcome: Outcome::Skipped, text: text.to_owned() })
     }
 
-    /// The outcome of a failure, and what is said of it.
+    /// The outcome of a failure, and its text in the report.
     fn failure(&self, pair: &Pair, name: &str, why: String, log: &str) -> (Outcome, String) {
         if interrupt::is_pending() {
             return (Outcome::Skipped, "interrupted".to_owned());
         }
         match plan::exception(name, pair, self.devices, self.alone) {
             Some(Exception::MayFail(reason)) => (Outcome::Skipped, format!("{reason}: {why}")),
-            // Without the port of RoCE nothing is wrong.
+            // That another program has the port of RoCE is no defect.
             _ if is_port_taken(&why) || is_port_taken(log) => (Outcome::Skipped, why),
             _ => (Outcome::Failed, why),
         }
@@ -376,7 +376,7 @@ impl Test {
     }
 }
 
-/// Whether a message says that somebody else has the port of RoCE.
+/// Whether a message reports that the port of RoCE is in use.
 fn is_port_taken(text: &str) -> bool {
     let says = |what: &str| text.split(what).nth(1).is_some_and(|rest| rest.contains(ROCE_PORT));
     ["cannot bind", "cannot use", "cannot share"].into_iter().any(says)

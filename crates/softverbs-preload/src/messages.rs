@@ -37,8 +37,8 @@ fn level() -> LevelFilter {
     level.unwrap_or(LevelFilter::Warn)
 }
 
-/// The level in a value of RPMA_LOG, which has it in any place between commas. The destination and the format
-/// are those of librpma.
+/// The level in a value of RPMA_LOG, whose words are in any order, separated by commas. The destination and
+/// the format apply to librpma only.
 fn level_of_librpma(value: &str) -> Option<LevelFilter> {
     value.split(',').find_map(|word| match word.to_ascii_lowercase().as_str() {
         "off" => Some(LevelFilter::Off),

@@ -30,7 +30,7 @@ pub(super) enum Better {
 pub(super) enum Verdict {
     Better,
     Worse,
-    /// The interval includes no change at all.
+    /// The interval includes 0 %.
     NoChange,
 }
 
@@ -109,7 +109,7 @@ fn percents<S: Serializer>(interval: &Option<(f64, f64)>, to: S) -> Result<S::Ok
     interval.map(|(low, high)| (percent(low), percent(high))).serialize(to)
 }
 
-/// A change for people: a factor where percents have too many digits.
+/// A change as text: a factor where percents have too many digits.
 fn text(ratio: f64) -> String {
     match ratio {
         ratio if ratio < 10.0 => format!("{:+.1}%", percent(ratio)),

@@ -159,7 +159,7 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A part of a value that must not be lost, in percent.
+/// The limit of `--fail-over`, in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Percent(pub(super) f64);
 

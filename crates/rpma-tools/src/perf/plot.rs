@@ -46,8 +46,8 @@ pub(super) struct Plot {
 }
 
 impl Plot {
-    /// Creates the file before the measurements, so that a wrong path is reported at once. Refuses a name
-    /// that promises another format than SVG.
+    /// Creates the file before the measurements, so that a wrong path is reported at once. Rejects a name
+    /// that does not end in .svg, which is the only format.
     pub(super) fn create(path: &Path) -> Result<Self, String> {
         if !path.extension().is_some_and(|end| end.eq_ignore_ascii_case("svg")) {
             return Err(format!(

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The repeats of a case: the sum of what they measured, and the values of each one, between which
-//! `--compare` distinguishes.
+//! The repeats of a case: the sum of their measurements for the table, and the values of each one for
+//! `--compare`.
 
 use serde::{Deserialize, Serialize};
 
 use super::workload::Tally;
 
-/// What one measurement of a case has found.
+/// The result of one measurement of a case.
 pub(super) struct Sample {
     pub(super) tally: Tally,
     /// The average number of busy processors of the client and of the server, if known.

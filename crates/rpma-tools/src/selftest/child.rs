@@ -37,7 +37,7 @@ impl Drop for Child {
     }
 }
 
-/// What a process has left.
+/// The output of a process, and how it ended.
 pub(super) struct Remains {
     pub(super) lines: Vec<String>,
     pub(super) log: String,
@@ -81,7 +81,7 @@ impl Child {
         Ok(Self { process, lines, log })
     }
 
-    /// Its next line of output. `None`: it has closed its output, the time has expired, or Ctrl-C.
+    /// Its next line of output. `None` after the end of its output, when the time has expired, or on Ctrl-C.
     pub(super) fn line(&self, limit: Duration) -> Option<String> {
         let until = Instant::now() + limit;
         loop {
@@ -120,7 +120,7 @@ impl Child {
         Remains { lines, log: self.kill(), crash }
     }
 
-    /// Closes its input, upon which a responder ends, and kills it if it does not; returns its log.
+    /// Closes its input, which ends a responder, and kills it if it does not end; returns its log.
     pub(super) fn stop(mut self) -> String {
         drop(self.process.stdin.take());
         let until = Instant::now() + Duration::from_secs(1);
@@ -130,7 +130,7 @@ impl Child {
         self.kill()
     }
 
-    /// The log, after its end.
+    /// Kills it, unless it has ended; returns its log.
     fn kill(&mut self) -> String {
         let _ = self.process.kill();
         let _ = self.process.wait();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The control connection, over TCP: the testing side starts and stops responders on the other side, and
-//! learns what to report of it. A line of JSON each way.
+//! The control connection, over TCP: the testing side starts and stops responders on the other side, and gets
+//! the description of that host. Each call and each reply is a line of JSON.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const START: Duration = Duration::from_secs(15);
 /// The ports that responders use after that of the control connection.
 pub(super) const PORTS: u16 = 60;
-/// On how many ports to try to listen, if others use them.
+/// The number of ports to try, as other programs may use some.
 const TRIES: usize = 3;
 /// The memory that `rpma perf serve` lends: little, since the memory that may be locked is limited.
 const PERF_MEMORY: &str = "1M";
@@ -143,7 +143,7 @@ fn call(stream: &mut BufReader<TcpStream>, call: &Call) -> Result<Reply, String>
     read(stream)?.ok_or_else(|| "the other side has closed the control connection".to_owned())
 }
 
-/// The side that starts responders, at the address at which the testing side has reached it.
+/// The side that starts responders, at the address to which the testing side has connected.
 pub(super) struct Server {
     pub(super) listener: TcpListener,
     /// The first port of responders.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What a report says of a host: device, firmware, kernel, libraries, settings.
+//! The description of a host in a report: device, firmware, kernel, libraries, settings.
 
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ const VERBS: &str = "libibverbs.so.1";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Host {
-    /// Only if it is wanted.
+    /// Only with `--names`.
     pub(super) name: Option<String>,
     pub(super) rpma: String,
     pub(super) c_librpma: Option<String>,

@@ -29,7 +29,7 @@ pub(super) struct Initiator {
     peer: Peer,
     ip: IpAddr,
     port: u16,
-    /// Whether to do less.
+    /// Whether to use fewer connections.
     pub(super) short: bool,
     seeds: AtomicU32,
 }
@@ -135,7 +135,7 @@ impl Initiator {
         RemoteMemory::new(self.library, descriptor)
     }
 
-    /// Waits until the responder has only this many connections open, with the one that asks.
+    /// Waits until the responder has only this many connections open, including the one used for that.
     pub(super) fn until_open(&self, wanted: u64) -> Result<(), String> {
         let mut link = self.small_link(SLOT)?;
         let until = Instant::now() + LIMIT;

@@ -4,7 +4,7 @@
 use super::end::{Carrier, End};
 use super::host::Host;
 
-/// The death of a process with soft RoCE is reported in its network namespace only.
+/// The end of a killed process with soft RoCE is reported in its network namespace only.
 const UNNOTICED: &str = "no DREQ comes from a killed process of another host with software RoCE";
 
 /// A pair of ends, or why it is left out.
@@ -66,7 +66,7 @@ fn with_soft(host: &Host, alone: bool, side: &str) -> Option<String> {
     }
 }
 
-/// A case that a pair cannot pass, or need not.
+/// A case that a pair cannot pass, or is not required to pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exception {
     Skipped(&'static str),

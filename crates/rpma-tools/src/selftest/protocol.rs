@@ -17,7 +17,7 @@ const VERSION: u8 = 1;
 const REQUEST: usize = 56;
 const HEADER: usize = MAGIC.len() + 2 + 4;
 
-/// Bytes in which a missing or misplaced one is detected.
+/// Pseudo-random bytes, so that a missing or misplaced byte is detected.
 pub(super) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {
@@ -75,11 +75,11 @@ impl Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Welcome(Welcome),
-    /// The responder accepts and refuses, for this reason; not every transport carries one in a rejection.
+    /// The responder accepts only to send this reason; not every transport has private data in a rejection.
     Refused(String),
 }
 
-/// The descriptors that the responder lends.
+/// The descriptors of the memory that the responder exposes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Welcome {
     /// That of the request.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The results: the table, and the file to attach to a report.
+//! The results: the table, and the file to attach to an issue.
 
 use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -39,7 +39,7 @@ pub(super) struct Tested {
     pub(super) pair: Pair,
     pub(super) rows: Vec<Row>,
     pub(super) measured: Vec<measure::Row>,
-    /// What the processes of failed cases have said.
+    /// What the processes of failed cases have printed.
     pub(super) log: String,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Report {
     pub(super) short: bool,
     pub(super) tested: Vec<Tested>,
     pub(super) interrupted: bool,
-    /// What is replaced in all texts: addresses, names.
+    /// Addresses and names that are replaced in all texts, each with its replacement.
     pub(super) private: Vec<(String, String)>,
 }
 

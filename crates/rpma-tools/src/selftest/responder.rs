@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The responding process: lends memory, and does what messages ask for. A thread serves each connection.
+//! The responding process: exposes memory, and executes the requests of messages. A thread serves each
+//! connection.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +32,7 @@ const ANSWERED: u64 = u64::MAX;
 
 /// What all connections share.
 struct Lent {
-    /// The memory with its guard, registered without remote access, to be looked at and filled.
+    /// The memory with its guard, registered without remote access: it is summed and filled.
     whole: Mutex<Memory>,
     lent: Memory,
     /// None if it cannot be registered: where the device flushes natively, the C librpma needs persistent
@@ -234,7 +235,7 @@ impl Endpoint {
         }
     }
 
-    /// Does what a message asks for; returns whether the connection goes on.
+    /// Executes the request of a message; returns whether the connection continues.
     fn answer(&mut self, done: &Done) -> Result<bool, String> {
         let Some(len) = done.received else { return Ok(true) };
         let number = done.number as usize;

@@ -76,7 +76,7 @@ pub(super) fn of(samples: &[Sample]) -> Connections {
     connections
 }
 
-/// A label may contain control characters, which must not reach the terminal.
+/// Replaces control characters, which must not reach the terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Percentiles of the latencies between two looks at cumulative histograms.
+//! Percentiles of the latencies between two readings of cumulative histograms.
 
 use serde::Serialize;
 

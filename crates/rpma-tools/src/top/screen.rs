@@ -15,10 +15,10 @@ const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &[u8] = b"\x1b[?7h\x1b[?25h\x1b[?1049l";
 /// The value of a special character that is disabled (termios(3)).
 const DISABLED: u8 = 0;
-/// The size if the terminal does not tell.
+/// The size if the terminal does not report one.
 const SIZE: (usize, usize) = (80, 24);
 
-/// What the terminal was before.
+/// The previous state of the terminal.
 struct Saved {
     modes: Termios,
     input: File,
@@ -33,7 +33,7 @@ pub(super) struct Screen {
     output: File,
 }
 
-/// Restores the terminal, if it is not yet restored. Failures are ignored: the terminal is gone.
+/// Restores the terminal, if it is not yet restored. Failures are ignored: the terminal was closed.
 fn restore() {
     let saved = SAVED.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(Saved { modes, input, mut output }) = saved {
@@ -89,7 +89,7 @@ impl Screen {
         self.input.as_raw_fd()
     }
 
-    /// The input that is there; none if the terminal is gone.
+    /// The pending input; none if the terminal was closed.
     pub(super) fn read(&self) -> io::Result<Vec<u8>> {
         let mut input = [0; 64];
         let n = (&self.input).read(&mut input)?;

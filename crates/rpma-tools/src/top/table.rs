@@ -12,7 +12,7 @@ const TEXTS: [&str; 7] = ["COMMAND", "PEER", "DEVICE", "TRANSPORT", "LINK", "STA
 /// The width at which text is cut if it does not fit.
 const SHORTEST: usize = 8;
 
-/// How a number of a row is sorted and shown.
+/// A value of a row, with its order and its format.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Cell<'a> {
     Text(&'a str),
@@ -20,7 +20,7 @@ pub(super) enum Cell<'a> {
     Number(u64),
     /// Operations per second.
     Rate(Option<f64>),
-    /// With so many decimal places.
+    /// With this number of decimal places.
     Value(Option<f64>, usize),
 }
 

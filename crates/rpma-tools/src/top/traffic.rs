@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What a process or a connection has done in both directions.
+//! The traffic of a process or of a connection, in both directions.
 //!
 //! An operation goes in the direction of its request, bytes go in the direction of the data: a read is an
 //! operation out, and its bytes come in.
@@ -59,7 +59,7 @@ impl Totals {
         ]
     }
 
-    /// The traffic since `before`, in so many seconds.
+    /// The traffic since `before`, which was read `seconds` earlier.
     pub(super) fn since(&self, before: &Self, seconds: f64) -> Traffic {
         let (now, before) = (self.sums(), before.sums());
         let rate = |at: usize| rounded((now[at] - before[at]).max(0.0) / seconds);

@@ -40,7 +40,7 @@ pub(super) enum Look {
 /// A line of the screen.
 pub(super) type Line = (String, Look);
 
-/// What follows from a key.
+/// The effect of a key outside of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Draw,
