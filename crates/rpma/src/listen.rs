@@ -23,8 +23,8 @@ use crate::ready::{self, Driven, Registration};
 use crate::remote::Remote;
 use crate::shared::Shared;
 
-/// Connection requests at an address. It listens until it is dropped; requests that nobody accepted are
-/// rejected then.
+/// Connection requests at an address. It listens until it and its [`Incoming`] are dropped; requests that
+/// nobody accepted are rejected then.
 pub struct Listener(Arc<Listening>);
 
 struct Listening {
@@ -173,8 +173,8 @@ impl Listener {
             false => unsafe { std::slice::from_raw_parts(view.ptr.cast::<u8>(), view.len.into()) },
         };
         let (remotes, own) = private_data::decode(bytes);
-        let (peer, own) = (self.0.peer.clone(), own.into());
-        Ok(Incoming { request, peer, queues, remotes, own })
+        let (listening, own) = (self.0.clone(), own.into());
+        Ok(Incoming { request, listening, queues, remotes, own })
     }
 
     /// The next request.
@@ -227,9 +227,11 @@ impl fmt::Debug for Listener {
 
 /// A request for a connection. Dropping it rejects it.
 #[must_use = "dropping it rejects it"]
+// The identifier of a request uses the event channel of its listener until it is accepted or destroyed, so
+// the order of the fields is the order of tear-down.
 pub struct Incoming {
     request: Request,
-    peer: Peer,
+    listening: Arc<Listening>,
     queues: Queues,
     remotes: Vec<Remote>,
     own: Box<[u8]>,
@@ -252,7 +254,8 @@ impl Incoming {
     }
 
     fn begin(self, data: &[u8]) -> Result<Arc<Shared>> {
-        begin("Incoming::accept", &self.peer, *self.request.0, self.queues, data)
+        let Self { request, listening, queues, .. } = self;
+        begin("Incoming::accept", &listening.peer, *request.0, queues, data)
     }
 
     /// Accepts it, and offers memory: the [`Conn::remote`] of the peer. Eight offers fit with RoCE.
