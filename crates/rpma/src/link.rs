@@ -7,7 +7,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
 
 use rdma_sys::{ibv_wc, ibv_wc_flags, ibv_wc_status, wc_status_text};
-use rpma_core::abi::{RPMA_F_COMPLETION_ALWAYS, rpma_conn_event, rpma_flush_type};
+use rpma_core::abi::{RPMA_F_COMPLETION_ALWAYS, rpma_conn_event, rpma_conn_private_data, rpma_flush_type};
 use rpma_core::conn::Conn;
 use rpma_core::error::Error as Code;
 use rpma_core::mr::MrLocal;
@@ -78,13 +78,8 @@ impl Link {
 
     /// The private data of the peer.
     pub(crate) fn private_data(&self) -> Vec<u8> {
-        let view = self.conn.private_data();
-        if view.ptr.is_null() {
-            return Vec::new();
-        }
-        // SAFETY: the view points to so many bytes, which live as long as the connection and which nobody
-        // writes.
-        unsafe { std::slice::from_raw_parts(view.ptr.cast::<u8>(), view.len.into()) }.to_vec()
+        // SAFETY: the bytes are valid as long as the connection, and are not written.
+        unsafe { bytes_of(self.conn.private_data()) }.to_vec()
     }
 
     /// Posts one request. What it owns must be kept until its completion has come, or this object is dropped.
@@ -113,12 +108,7 @@ impl Link {
                 post::atomic_write(conn, to.mr(), to.offset(), from, flags, context)
             },
         };
-        posted.map_err(|fail| Error::of(self.call(request), Code::from(fail)))
-    }
-
-    fn call(&self, request: &Request) -> String {
-        let call = request.call();
-        self.peer_addr().map_or_else(|| format!("Conn::{call}"), |peer| format!("{peer}: Conn::{call}"))
+        posted.map_err(|fail| Error::of(name_of(self.peer_addr(), request), Code::from(fail)))
     }
 
     /// Passes each completion that is there to `then`; whether there was one.
@@ -127,7 +117,7 @@ impl Link {
         let mut found = false;
         loop {
             let mut entries = [const { MaybeUninit::<ibv_wc>::zeroed() }; BATCH];
-            // SAFETY: there is room for so many completions.
+            // SAFETY: `entries` has room for `BATCH` completions.
             let count = match unsafe { self.conn.cq().poll(BATCH as i32, entries.as_mut_ptr().cast()) } {
                 Ok(count) => count as usize,
                 Err(Code::NoCompletion) => return Ok(found),
@@ -207,9 +197,24 @@ pub(crate) fn failure(peer: Option<SocketAddr>, call: &Request, status: ibv_wc_s
         ibv_wc_status::IBV_WC_REM_ACCESS_ERR => ErrorKind::NotPermitted,
         other => ErrorKind::Status(other),
     };
-    let (call, text) = (call.call(), wc_status_text(status));
-    match peer {
-        Some(peer) => Error::new(kind, format_args!("{peer}: Conn::{call}: {text}")),
-        None => Error::new(kind, format_args!("Conn::{call}: {text}")),
+    Error::new(kind, format_args!("{}: {}", name_of(peer, call), wc_status_text(status)))
+}
+
+/// The call of a request, with its peer, as errors begin.
+fn name_of(peer: Option<SocketAddr>, request: &Request) -> String {
+    let call = request.call();
+    peer.map_or_else(|| format!("Conn::{call}"), |peer| format!("{peer}: Conn::{call}"))
+}
+
+/// The bytes of private data.
+///
+/// # Safety
+/// Unless it is NULL, `view.ptr` must be valid for `view.len` bytes, which are not written as long as `view`
+/// is borrowed.
+pub(crate) unsafe fn bytes_of(view: &rpma_conn_private_data) -> &[u8] {
+    if view.ptr.is_null() {
+        return &[];
     }
+    // SAFETY: the caller guarantees it.
+    unsafe { std::slice::from_raw_parts(view.ptr.cast::<u8>(), view.len.into()) }
 }

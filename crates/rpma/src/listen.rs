@@ -17,6 +17,7 @@ use crate::conn::Conn;
 use crate::connect::{Queues, begin};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exposed::Offer;
+use crate::link;
 use crate::peer::{Peer, each_address, host_and_port};
 use crate::private_data;
 use crate::ready::{self, Driven, Registration};
@@ -165,14 +166,8 @@ impl Listener {
 
     fn incoming(&self, (request, queues): (Result<Request>, Queues)) -> Result<Incoming> {
         let request = request?;
-        let view = request.0.private_data();
-        let bytes = match view.ptr.is_null() {
-            true => &[],
-            // SAFETY: the view points to so many bytes, which live as long as the request and which nobody
-            // writes.
-            false => unsafe { std::slice::from_raw_parts(view.ptr.cast::<u8>(), view.len.into()) },
-        };
-        let (remotes, own) = private_data::decode(bytes);
+        // SAFETY: the bytes are valid as long as the request, and are not written.
+        let (remotes, own) = private_data::decode(unsafe { link::bytes_of(request.0.private_data()) });
         let (listening, own) = (self.0.clone(), own.into());
         Ok(Incoming { request, listening, queues, remotes, own })
     }

@@ -262,9 +262,7 @@ impl Shared {
     pub(crate) fn block_until<T>(&self, check: impl Fn(&State) -> Option<T>) -> Result<T> {
         ready::block_on(self, |waker| self.check(waker, &check))
     }
-}
 
-impl Shared {
     /// Disconnects, unless one side has; whether the connection still exists.
     pub(crate) fn begin_close(&self) -> Result<bool> {
         let mut state = self.lock();
