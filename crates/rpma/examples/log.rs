@@ -7,10 +7,10 @@
 //! cargo run --example log -- read 127.0.0.1:7204
 //! ```
 //!
-//! The file begins with the number of records, a word that is written at once. A record is written and made
-//! persistent before the number that includes it: whoever reads the number finds so many whole records. A
-//! writer that crashes between the two leaves a record that nobody sees, and that the next one replaces. The
-//! server does nothing but accept connections; it may be killed and started again.
+//! The file begins with the number of records, which is written atomically. A record is persistent before the
+//! number that includes it is written, so every record that the number counts is complete. If a writer
+//! crashes between the two, the record is not counted, and the next writer overwrites it. The server only
+//! accepts connections; it may be killed and started again.
 
 use std::fs::File;
 

@@ -29,7 +29,7 @@ struct Inner {
 pub enum ErrorKind {
     /// No RDMA device has the address, and software RDMA was not permitted or cannot serve it.
     NoDevice,
-    /// The peer rejected the connection, or nobody listens at the address.
+    /// The peer rejected the connection, or has no listener at the address.
     Rejected,
     /// The peer does not answer, or the address cannot be resolved.
     Unreachable,

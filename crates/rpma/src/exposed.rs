@@ -23,7 +23,7 @@ use crate::words;
 pub enum Memory {
     /// So many bytes of new memory, all zero.
     Anonymous(usize),
-    /// The first so many bytes of a file, which is made longer if it is shorter. Other processes see what
+    /// The beginning of a file, of this length in bytes; a shorter file is extended. Other processes see what
     /// peers write. A file that somebody truncates meanwhile ends a process that accesses the lost part
     /// (SIGBUS).
     File(File, usize),

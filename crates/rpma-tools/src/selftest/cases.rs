@@ -294,7 +294,7 @@ fn is_refused(mut link: Link, is_read: bool) -> Result<(), String> {
             Ok(_) => return Err("the write has completed, and the connection is still there".to_owned()),
         },
     };
-    // Silence is no refusal, nor is a request that has not arrived.
+    // A timeout is not a refusal, and neither is a request that was not acknowledged.
     if !why.starts_with(SILENT) && !why.contains("IBV_WC_RETRY_EXC_ERR") {
         return Ok(());
     }
