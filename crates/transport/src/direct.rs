@@ -38,10 +38,28 @@ impl Part<'_> {
     }
 }
 
-/// The operation of a request that is carried out.
+/// The operation of a write or a read that is carried out.
+pub(crate) fn served(wr: &SendWr) -> Served {
+    if wr.is_read() { Served::Read } else { Served::Write }
+}
+
+/// That of the request at a position of the send queue.
 pub(crate) fn operation(sq: &SendQueue, position: u64) -> Served {
-    let is_read = sq.entry(position).is_some_and(|entry| entry.wr.is_read());
-    if is_read { Served::Read } else { Served::Write }
+    sq.entry(position).map_or(Served::Write, |entry| served(&entry.wr))
+}
+
+/// Carries out one request by `transfer`. Returns the number of bytes that were copied.
+pub(crate) fn carry_out_one(wr: &SendWr, transfer: impl FnOnce(&[Access], &[Part<'_>]) -> usize) -> usize {
+    let len = wr.len as usize;
+    let local = match &wr.local {
+        Local::Memory { addr, lkey } => {
+            let rights = if wr.is_read() { LOCAL_WRITE } else { 0 };
+            Part::Memory(Access { stag: *lkey, addr: *addr, len, rights })
+        }
+        Local::Inline(inline) => Part::Bytes(&inline[..len]),
+        _ => return 0,
+    };
+    transfer(&[wr.remote(0)], &[local]).min(len)
 }
 
 /// Carries out requests by `transfer`, from the `first` one on, whose first `from` bytes are done; those that

@@ -156,6 +156,21 @@ impl SendQueue {
         self.next = self.tail;
     }
 
+    /// Completes a request that has succeeded without being in the queue, which is empty. The queue takes it
+    /// if the completion queue is full.
+    #[inline]
+    pub(crate) fn complete(&mut self, wr: &SendWr, host: &mut impl Host, qp_num: u32) {
+        if !wr.signaled {
+            host.release_send();
+        } else if !host.complete_send(completion(wr, status::SUCCESS, qp_num)) {
+            let position = self.push(wr.clone());
+            self.advance();
+            if let Some(entry) = self.at(position) {
+                entry.progress = Progress::Done(status::SUCCESS);
+            }
+        }
+    }
+
     /// Hands the completions of finished requests to the host, in order. Stops at the first unfinished
     /// request, or when the completion queue is full.
     pub(crate) fn retire(&mut self, host: &mut impl Host, qp_num: u32) {
@@ -163,15 +178,7 @@ impl SendQueue {
             let index = self.index(self.head);
             let Some(Entry { wr, progress: Progress::Done(status), .. }) = &self.ring[index] else { return };
             if wr.signaled || *status != status::SUCCESS {
-                let completion = Completion {
-                    wr_id: wr.wr_id,
-                    status: *status,
-                    opcode: wr.op.completion_opcode(),
-                    byte_len: wr.len,
-                    qp_num,
-                    ..Completion::default()
-                };
-                if !host.complete_send(completion) {
+                if !host.complete_send(completion(wr, *status, qp_num)) {
                     return;
                 }
             } else {
@@ -196,5 +203,17 @@ impl SendQueue {
                 break;
             }
         }
+    }
+}
+
+#[inline]
+fn completion(wr: &SendWr, status: u32, qp_num: u32) -> Completion {
+    Completion {
+        wr_id: wr.wr_id,
+        status,
+        opcode: wr.op.completion_opcode(),
+        byte_len: wr.len,
+        qp_num,
+        ..Completion::default()
     }
 }

@@ -210,10 +210,9 @@ impl DirectCopy {
         self.owner.rings.is_exported(remote)
     }
 
-    /// Whether a direct copy can be made now: the key is exported, and the peer has acted on all that it was
-    /// sent.
-    pub(super) fn is_open_for(&self, remote: Access) -> bool {
-        self.owner.rings.is_settled() && self.is_exported(remote)
+    /// Whether the peer has acted on all that it was sent, so that a direct copy keeps the order.
+    pub(super) fn is_settled(&self) -> bool {
+        self.owner.rings.is_settled()
     }
 
     /// Copies between `local`, whose first element is unused, and the memory of the peer: the first `len`

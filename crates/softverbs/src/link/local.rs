@@ -288,11 +288,7 @@ impl Local {
         let Some(direct) = &self.direct else { return 0 };
         let is_up = !self.end.has_come.load(Ordering::Acquire) && !self.rings.is_left_behind();
         let len = remote.iter().map(|access| access.len).sum::<usize>().min(MOST);
-        let is_open = |first: &Access| match self.is_stream {
-            true => direct.is_open_for(*first),
-            false => direct.is_exported(*first),
-        };
-        if !is_up || !remote.first().is_some_and(is_open) {
+        if !is_up || len == 0 || (self.is_stream && !direct.is_settled()) {
             return 0;
         }
         let mut pieces = Pieces::new();

@@ -26,6 +26,9 @@ use super::{Cost, Policy};
 const CLOSE_RUN: u32 = 16;
 /// Nanoseconds between two posts that follow one another closely: well below the cost of a system call.
 const CLOSE_NS: u64 = 1_000;
+/// After so many posts in a row, each of which has waited for the completion of the one before, the clock is
+/// not read, until a post does not wait.
+const TIMELESS: u8 = 2;
 /// The share of the time for which each such request has been followed closely that the next one may wait for
 /// a request that does not come.
 const DELAY_SHARE: u64 = 8;
@@ -117,6 +120,9 @@ pub(crate) struct Coalescer {
     /// The kind of the last request, and when its post returned.
     last: AtomicU8,
     returned: AtomicU64,
+    /// Posts in a row of a program that waits for each completion. From the second one on no time is
+    /// measured.
+    waits: AtomicU8,
     runs: [Run; 2],
     decisions: Decisions<Self>,
 }
@@ -128,6 +134,7 @@ impl Policy for Coalescer {
         Self {
             last: AtomicU8::new(Kind::Large as u8),
             returned: AtomicU64::new(0),
+            waits: AtomicU8::new(0),
             runs: Default::default(),
             decisions: Decisions::new(mode),
         }
@@ -157,8 +164,14 @@ impl Coalescer {
         let last = self.last.swap(kind as u8, Ordering::Relaxed);
         // A program that has its completion has waited for it, however little time that takes.
         let waited = post.alone && last == Kind::Signalled as u8;
+        let waits = if waited { self.waits.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
+        self.waits.store(waits, Ordering::Relaxed);
         let (last, this) = (self.runs.get(usize::from(last)), self.runs.get(kind as usize));
         if last.is_none() && this.is_none() {
+            return None;
+        }
+        if waits >= TIMELESS && kind == Kind::Signalled {
+            // The program waits for this one, too, whatever completions of others are in the queue.
             return None;
         }
         let now = clock();
@@ -172,7 +185,7 @@ impl Coalescer {
     /// The post returns.
     #[inline]
     pub(crate) fn returns(&self, post: &Post, clock: impl FnOnce() -> u64) {
-        if post.kind() != Kind::Large {
+        if post.kind() != Kind::Large && self.waits.load(Ordering::Relaxed) < TIMELESS {
             self.returned.store(clock(), Ordering::Relaxed);
         }
     }
@@ -181,6 +194,7 @@ impl Coalescer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     const US: u64 = 1_000;
 
@@ -298,6 +312,39 @@ mod tests {
             assert!(coalescer.begins(&Post { alone: true, ..of(Kind::Signalled) }, || now).is_none());
             coalescer.returns(&of(Kind::Unsignalled), || now);
         }
+    }
+
+    #[test]
+    fn a_program_that_waits_needs_no_clock_until_it_does_not_wait() {
+        let coalescer = Coalescer::new(Mode::Adaptive);
+        let (looks, now) = (Cell::new(0), Cell::new(0));
+        let clock = || {
+            looks.set(looks.get() + 1);
+            now.set(now.get() + 100);
+            now.get()
+        };
+        let post = |alone| {
+            let post = Post { alone, ..of(Kind::Signalled) };
+            let delay = coalescer.begins(&post, clock);
+            coalescer.returns(&post, clock);
+            delay
+        };
+        for _ in 0..10 {
+            now.set(now.get() + 10 * US);
+            assert_eq!(post(true), None);
+        }
+        assert!(looks.get() < 10, "{} looks at the clock", looks.get());
+        let sent = (0..100).take_while(|_| post(false).is_none()).count();
+        assert_eq!(sent, CLOSE_RUN as usize);
+    }
+
+    #[test]
+    fn a_program_that_waits_again_is_not_delayed_by_completions_of_others() {
+        let coalescer = Coalescer::new(Mode::Adaptive);
+        post(&coalescer, Kind::Signalled, 5, 100, 0);
+        let alone = Post { alone: true, more: true, ..of(Kind::Signalled) };
+        let delays = (0..10).map(|i| coalescer.begins(&alone, || 1_000 + i * 10 * US));
+        assert!(delays.skip(2).all(|delay| delay.is_none()));
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! An entry is in use from its push until it is freed: that of a receive when the driver takes it
 //! ([`Ring::pop`]), that of a request later ([`Ring::take`], [`Ring::free`]). No more are in use than there
 //! are slots. So a claimed slot is empty: there are as many freed entries as positions up to the one that had
-//! the slot before, entries are freed after they were taken, and they are taken in order. The lock in a slot
+//! the slot before, entries are freed after they were taken, and they are taken in order. A claimed entry
+//! ([`Ring::claim`]) whose slot stays empty may be freed before. The lock in a slot
 //! is never contended; it only gives safe code access to the value.
 
 use crate::sys::Errno;
@@ -34,6 +35,36 @@ pub(crate) struct Ring<T> {
     head: AtomicU64,
     /// How many entries were freed.
     freed: AtomicU64,
+}
+
+/// The use of a ring.
+pub(crate) struct Usage {
+    /// It has no value, nor one that is being pushed.
+    pub is_empty: bool,
+    /// No entry is in use either.
+    pub is_unused: bool,
+}
+
+/// An entry that the driver has claimed.
+#[must_use]
+pub(crate) struct Claim<'a, T> {
+    ring: &'a Ring<T>,
+    slot: &'a Slot<T>,
+    position: u64,
+}
+
+impl<T> Claim<'_, T> {
+    /// The value bypasses the ring: advances the head. The entry may have been freed already.
+    #[inline]
+    pub(crate) fn taken(self) {
+        self.ring.head.store(self.position + 1, Ordering::Relaxed);
+    }
+
+    /// Puts a value into the ring after all.
+    pub(crate) fn push(self, value: T) {
+        *lock(&self.slot.value) = Some(value);
+        self.slot.stamp.store(filled(self.position), Ordering::Release);
+    }
 }
 
 impl<T> Ring<T> {
@@ -74,6 +105,25 @@ impl<T> Ring<T> {
                 Err(now) => position = now,
             }
         }
+    }
+
+    /// What the ring is used for at this moment.
+    #[inline]
+    pub(crate) fn usage(&self) -> Usage {
+        let freed = self.freed.load(Ordering::Acquire);
+        let (tail, head) = (self.tail.load(Ordering::Relaxed), self.head.load(Ordering::Relaxed));
+        Usage { is_empty: tail == head, is_unused: tail == freed }
+    }
+
+    /// The driver: claims the next entry for a value that does not go through the ring, if the ring is empty;
+    /// `None` also when all entries are in use.
+    #[inline]
+    pub(crate) fn claim(&self) -> Option<Claim<'_, T>> {
+        let position = self.head.load(Ordering::Relaxed);
+        let in_use = position.checked_sub(self.freed.load(Ordering::Acquire))?;
+        let slot = self.slot(position).filter(|_| in_use < self.slots.len() as u64)?;
+        self.tail.compare_exchange(position, position + 1, Ordering::Relaxed, Ordering::Relaxed).ok()?;
+        Some(Claim { ring: self, slot, position })
     }
 
     /// The driver: takes the oldest value. Its entry stays in use until [`Ring::free`].

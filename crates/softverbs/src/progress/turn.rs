@@ -14,6 +14,7 @@
 //!   leave            RUNNING -> 0         fails if a reason has come: take again
 //!   hand_over        RUNNING -> LISTED    the engine steps next, unless another thread does before
 //!                    RUNNING -> LATER     the engine steps after a delay, unless the poller returns before
+//! enter_at_rest      RUNNING              ours if there was neither a driver nor a reason
 //! defer(reason)      LATER | reason       without driving: the engine will, after a delay
 //! close              CLOSED               permanently: no thread enters any more
 //! ```
@@ -53,6 +54,8 @@ pub(crate) enum Entry {
     Listed,
     /// The same for the list of those that were deferred.
     Deferred,
+    /// The thread has the turn ([`Turn::enter_at_rest`]).
+    Taken,
 }
 
 /// The turn of one connection.
@@ -80,6 +83,7 @@ impl Turn {
             Entry::Reasons(reasons) => self.enter(reasons),
             Entry::Listed => self.enter_listed(),
             Entry::Deferred => self.enter_deferred(),
+            Entry::Taken => true,
         };
         entered.then(|| self.run(rounds, later, receive, step, has_receive))
     }
@@ -87,6 +91,15 @@ impl Turn {
     /// Leaves reasons; true when the caller has the turn, and must [`Turn::run`].
     pub(super) fn enter(&self, reasons: u32) -> bool {
         self.0.fetch_or(RUNNING | reasons, Ordering::AcqRel) & (RUNNING | CLOSED) == 0
+    }
+
+    /// Takes the turn without a reason, if no thread has it and there is none; the caller must
+    /// [`Turn::leave`] it, or drive with [`Entry::Taken`].
+    #[inline]
+    pub(crate) fn enter_at_rest(&self) -> bool {
+        let word = self.0.load(Ordering::Relaxed);
+        word & (REASONS | RUNNING | CLOSED) == 0
+            && self.0.compare_exchange(word, word | RUNNING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Called by the driver: steps until no work is left, at most `rounds` times, and releases the turn. True
@@ -147,7 +160,8 @@ impl Turn {
 
     /// Called by the driver: releases the turn; false if new reasons have come, which the driver must take.
     /// True also if the turn was closed.
-    fn leave(&self) -> bool {
+    #[inline]
+    pub(crate) fn leave(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
             if word & REASONS != 0 && word & CLOSED == 0 {

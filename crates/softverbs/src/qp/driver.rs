@@ -103,7 +103,7 @@ impl Qp {
 
     /// Steps the connection until nothing is left to do, unless another thread has the turn. Returns whether
     /// this one had it.
-    fn run(&self, entry: Entry, by: By) -> bool {
+    pub(super) fn run(&self, entry: Entry, by: By) -> bool {
         // For all rounds together.
         let mut quota = match by {
             By::Engine => Quota { bytes: ENGINE_BYTES, operations: ENGINE_OPERATIONS },
@@ -233,7 +233,7 @@ impl Qp {
         C: Connection<Host<'a, L>> + Connection<Instrumented<'a, Host<'a, L>>>,
     {
         let Linked { conn, link } = linked;
-        let host = Host { qp: self, link, batch, process };
+        let host = Host::new(self, link, batch, process);
         match self.instruments.present() {
             None => self.step_with(host, conn, why, budget),
             Some(instruments) => self.step_with(Instrumented::new(host, instruments), conn, why, budget),
@@ -287,7 +287,7 @@ impl Qp {
         C: Connection<Host<'a, L>> + Connection<Instrumented<'a, Host<'a, L>>>,
     {
         let Linked { conn, link } = linked;
-        let mut host = Host { qp: self, link, batch, process };
+        let mut host = Host::new(self, link, batch, process);
         match self.instruments.present() {
             None => how.carry_out(conn, &mut host),
             Some(instruments) => how.carry_out(conn, &mut Instrumented::new(host, instruments)),
@@ -327,6 +327,12 @@ pub(super) struct Host<'a, L> {
     link: &'a mut Option<L>,
     batch: &'a mut Batch,
     process: Process,
+}
+
+impl<'a, L> Host<'a, L> {
+    pub(super) fn new(qp: &'a Qp, link: &'a mut Option<L>, batch: &'a mut Batch, process: Process) -> Self {
+        Self { qp, link, batch, process }
+    }
 }
 
 impl<L: QpLink> Stepping for Host<'_, L> {

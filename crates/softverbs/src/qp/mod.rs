@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod by_hand;
+mod direct;
 mod driver;
 mod linked;
 pub(crate) mod numbers;
@@ -19,7 +20,7 @@ mod tests;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use crate::clock::now;
@@ -169,6 +170,8 @@ pub(crate) struct Qp {
     watch: OnceLock<Arc<Watch>>,
     /// The memory that it shares with its peer; a poll checks it first.
     peer_notify: Mutex<Option<Weak<dyn PeerNotify>>>,
+    /// Posts try the fast path: the link copies directly, and there are no instruments.
+    tries_direct: AtomicBool,
     observer: Mutex<Option<Weak<dyn ConnObserver>>>,
     on_async_event: OnceLock<OnAsyncEvent>,
     /// Over RoCE: moves it to RTS for rdma_cm.
@@ -219,6 +222,7 @@ impl Qp {
             engine: OnceLock::new(),
             watch: OnceLock::new(),
             peer_notify: Mutex::default(),
+            tries_direct: AtomicBool::new(false),
             observer: Mutex::default(),
             on_terms: OnceLock::new(),
             held: Mutex::default(),
@@ -297,6 +301,8 @@ impl Qp {
                 match opened {
                     Ok(()) => {
                         probes::connect(self.num, shared);
+                        let is_direct = link.transfers() && self.instruments.present().is_none();
+                        self.tries_direct.store(is_direct, Ordering::Relaxed);
                         *lock(&self.peer_notify) = link.peer_notify();
                         iwarp.link = Some(link);
                     }

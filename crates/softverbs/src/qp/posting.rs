@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::Qp;
 use crate::instrument::NotPosted;
 use crate::policy::coalesce::Post;
+use crate::progress::engine::Engine;
 use crate::progress::{By, Driven};
 use crate::sys::Errno;
 use crate::{lock, probes};
@@ -24,7 +25,7 @@ use transport::wr::{Op, SendWr};
 const FULL_WAIT: Duration = Duration::from_millis(20);
 
 /// Nanoseconds since the first call.
-fn clock() -> u64 {
+pub(super) fn clock() -> u64 {
     static START: OnceBox<Instant> = OnceBox::new();
     START.get_or_init(|| Box::new(Instant::now())).elapsed().as_nanos() as u64
 }
@@ -47,7 +48,7 @@ pub(crate) struct Posting<'a> {
 impl Qp {
     /// EINVAL before there is a connection.
     #[inline]
-    fn check_connected(&self) -> Result<(), Errno> {
+    pub(super) fn check_connected(&self) -> Result<(), Errno> {
         if self.state.takes_sends() { Ok(()) } else { Err(libc::EINVAL) }
     }
 
@@ -98,9 +99,21 @@ impl Qp {
         Err(libc::ENOMEM)
     }
 
+    /// Leaves a post to the next one, or to the engine after a delay.
+    pub(super) fn defer(&self, engine: &Engine, post: &Post, delay: Duration) {
+        let list = self.turn.defer(reason::POSTED);
+        self.send_cq.note_deferred();
+        self.recv_cq.note_deferred();
+        // Most requests only go into the ring, which takes less time than a look at the clock.
+        if let Some(this) = if list { self.this.upgrade() } else { None } {
+            engine.list_later(this, delay);
+            self.coalescer.returns(post, clock);
+        }
+    }
+
     /// Waits briefly if the request that was just posted can then be a direct copy. Here and not in a step:
     /// other connections would wait for that.
-    fn await_settled(&self, remote: Access) {
+    pub(super) fn await_settled(&self, remote: Access) {
         if let Some(peer_notify) = self.peer_notify() {
             peer_notify.await_settled(remote);
         }
@@ -117,13 +130,17 @@ impl Posting<'_> {
         if !has_room || !qp.instruments.has_room(wrs.len()) {
             return Err(libc::ENOMEM);
         }
-        wrs.into_iter().try_for_each(|wr| self.post(wr, false))
+        let count = wrs.len();
+        wrs.into_iter().enumerate().try_for_each(|(i, wr)| self.post(wr, i + 1 == count))
     }
 
     /// Posts a request; `last`: no other one follows. EINVAL before there is a connection, ENOMEM when the
     /// queue is full.
     #[inline]
     pub(crate) fn post(&mut self, wr: SendWr, last: bool) -> Result<(), Errno> {
+        if last && !self.posted && self.qp.is_direct(&wr) {
+            return self.qp.post_direct(wr);
+        }
         self.add(wr, false)?;
         if last {
             self.send();
@@ -166,16 +183,7 @@ impl Posting<'_> {
         let post = Post { len, signaled, alone, is_armed, more, queued: qp.sends.len() };
         // While the connection begins there may be no engine yet to leave it to.
         match (qp.coalescer.begins(&post, clock), qp.engine.get()) {
-            (Some(delay), Some(engine)) => {
-                let list = qp.turn.defer(reason::POSTED);
-                qp.send_cq.note_deferred();
-                qp.recv_cq.note_deferred();
-                // Most requests only go into the ring, which takes less time than a look at the clock.
-                if let Some(this) = if list { qp.this.upgrade() } else { None } {
-                    engine.list_later(this, delay);
-                    qp.coalescer.returns(&post, clock);
-                }
-            }
+            (Some(delay), Some(engine)) => qp.defer(engine, &post, delay),
             _ => {
                 if let Some(remote) = self.remote {
                     qp.await_settled(remote);

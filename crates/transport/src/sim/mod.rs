@@ -39,6 +39,7 @@ fn schedules_copy_directly() {
     }
     assert!(sim.transfers > 100, "{} transfers", sim.transfers);
     assert!(sim.transferred_together > 20, "{} of several requests", sim.transferred_together);
+    assert!(sim.carried_out > 20, "{} without the send queue", sim.carried_out);
     for (answer, wrong) in ["no", "yes"].iter().zip(&sim.mispredicted) {
         assert!(wrong.get() > 20, "{} wrong answers {answer}", wrong.get());
     }

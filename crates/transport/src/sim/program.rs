@@ -6,6 +6,7 @@ use super::memory::RECEIVES;
 use super::plan::{Disk, Receives};
 use super::request::Mix;
 use super::world::{Sim, say};
+use crate::host::Host;
 use crate::limits::MAX_SGE;
 use crate::step::reason;
 use crate::testing::queues::WorkQueue;
@@ -85,8 +86,28 @@ impl Sim {
         let wr = self.request(me, index);
         say!(self, "side {me} posts {wr:x?}");
         self.posted(me, wr);
-        self.sides[me].reasons |= reason::POSTED;
+        let is_idle = self.sides[me].reasons == 0 && self.sides[me].queues.sends.len() == 1;
+        if !(is_idle && self.plan.transfers && self.draw.below(2) == 0 && self.carry_out(me)) {
+            self.sides[me].reasons |= reason::POSTED;
+        }
         true
+    }
+
+    /// The driver offers the only posted request to the connection for a direct copy, before it is taken.
+    /// False if that does not complete it.
+    fn carry_out(&mut self, me: usize) -> bool {
+        let Some(mut conn) = self.conns[me].take() else { return false };
+        let mut host = self.host(me);
+        let wr = host.next_send().expect("it was posted");
+        let is_complete = conn.carry_out(&mut host, &wr);
+        if is_complete {
+            self.carried_out += 1;
+        } else {
+            self.sides[me].queues.give_back();
+            self.checker.sides[me].taken -= 1;
+        }
+        self.conns[me] = Some(conn);
+        is_complete
     }
 
     fn request(&mut self, me: usize, index: usize) -> SendWr {

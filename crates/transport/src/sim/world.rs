@@ -62,6 +62,8 @@ pub(super) struct Sim {
     pub transfers: u64,
     /// Those of several requests.
     pub transferred_together: u64,
+    /// Requests that the connection has carried out without taking them.
+    pub carried_out: u64,
     /// Wrong predictions of direct copies: those of no, and those of yes.
     pub mispredicted: [Cell<u64>; 2],
 }
@@ -98,6 +100,7 @@ impl Sim {
             trace: false,
             transfers: 0,
             transferred_together: 0,
+            carried_out: 0,
             mispredicted: Default::default(),
         }
     }

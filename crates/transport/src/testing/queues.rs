@@ -71,6 +71,12 @@ impl Queues {
         Self { send_cq: cq(send_room), recv_cq: cq(recv_room), one_cq, ..Self::default() }
     }
 
+    /// The last request that was taken is not taken after all.
+    pub fn give_back(&mut self) {
+        let wr = self.taken_sends.pop_back().expect("one was taken");
+        self.sends.push_front(wr);
+    }
+
     /// Entries of the send queue that are in use: until their completions are polled.
     pub fn in_use(&self) -> usize {
         let is_send = |queue: &&WorkQueue| **queue == WorkQueue::Send;

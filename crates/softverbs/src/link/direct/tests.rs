@@ -58,6 +58,11 @@ fn grant(direct: &mut DirectCopy, access: Access) {
     direct.export(access, &grant);
 }
 
+/// Whether a copy can be made now.
+fn is_open(direct: &DirectCopy, remote: Access) -> bool {
+    direct.is_settled() && direct.is_exported(remote)
+}
+
 /// Whether all bytes were copied.
 fn copy(direct: &DirectCopy, remote: Access, bytes: &mut [u8]) -> bool {
     let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
@@ -71,20 +76,20 @@ fn a_peer_copies_with_exported_keys_and_their_rights_only() {
     let (initiator, mut target) = pair();
     let region = Target::new(RIGHTS);
     let write = region.access(REMOTE_WRITE, 5, 100);
-    assert!(!initiator.is_open_for(write) && !copy(&initiator, write, &mut [1; 100]), "nothing is exported");
+    assert!(!is_open(&initiator, write) && !copy(&initiator, write, &mut [1; 100]), "nothing is exported");
     grant(&mut target, region.access(REMOTE_WRITE, 0, 1));
-    assert!(initiator.is_open_for(write) && copy(&initiator, write, &mut [1; 100]));
+    assert!(is_open(&initiator, write) && copy(&initiator, write, &mut [1; 100]));
     assert_eq!([4, 5, 104, 105].map(|at| region.byte(at)), [0, 1, 1, 0]);
     let read = region.access(REMOTE_READ, 5, 100);
-    assert!(!initiator.is_open_for(read), "it has only written");
+    assert!(!is_open(&initiator, read), "it has only written");
     grant(&mut target, read);
     let mut bytes = [0; 100];
-    assert!(initiator.is_open_for(read) && copy(&initiator, read, &mut bytes));
-    assert!(initiator.is_open_for(write), "it may both read and write now");
+    assert!(is_open(&initiator, read) && copy(&initiator, read, &mut bytes));
+    assert!(is_open(&initiator, write), "it may both read and write now");
     // SAFETY: `bytes` is a live local array; the read is volatile since the kernel has written to it.
     assert_eq!(unsafe { (&raw const bytes).read_volatile() }, [1; 100]);
     assert!(!copy(&initiator, region.access(REMOTE_WRITE, 4000, 97), &mut [2; 97]), "out of bounds");
-    assert!(!target.is_open_for(read), "nothing is exported to the other end");
+    assert!(!is_open(&target, read), "nothing is exported to the other end");
     deregister(region.stag);
     target.close();
     initiator.close();
@@ -138,16 +143,16 @@ fn nothing_is_copied_before_the_peer_has_acted_on_the_ring() {
     let rings = initiator.owner.rings.clone();
     assert!(rings.room(1, || false).unwrap() > 0);
     rings.put(10).unwrap();
-    assert!(!initiator.is_open_for(write), "the peer has not acted");
+    assert!(!is_open(&initiator, write), "the peer has not acted");
     let peer = target.owner.rings.clone();
     assert_eq!(peer.available(10, || false), Ok(10));
     peer.took(6).unwrap();
     peer.acted();
-    assert!(!initiator.is_open_for(write), "it has not acted on all of it");
+    assert!(!is_open(&initiator, write), "it has not acted on all of it");
     peer.took(4).unwrap();
-    assert!(!initiator.is_open_for(write), "it has taken the bytes but not acted on them");
+    assert!(!is_open(&initiator, write), "it has taken the bytes but not acted on them");
     peer.acted();
-    assert!(initiator.is_open_for(write));
+    assert!(is_open(&initiator, write));
     deregister(region.stag);
     target.close();
     initiator.close();
@@ -198,9 +203,9 @@ fn a_deregistration_waits_for_the_copy_with_its_key_and_for_no_other() {
     }
     assert!(is_done_meanwhile(&initiator, one.stag, || deregister(third.stag)), "it was never exported");
     assert!(is_done_meanwhile(&initiator, one.stag, || deregister(other.stag)));
-    assert!(initiator.is_open_for(write));
+    assert!(is_open(&initiator, write));
     assert!(is_waited_for(&initiator, one.stag, || deregister(one.stag)));
-    assert!(!initiator.is_open_for(write) && !copy(&initiator, write, &mut [1; 100]));
+    assert!(!is_open(&initiator, write) && !copy(&initiator, write, &mut [1; 100]));
     assert_eq!(one.byte(0), 0);
     target.close();
     initiator.close();
@@ -230,7 +235,7 @@ fn a_reregistered_region_is_exported_again() {
     let iova = write.addr;
     let change = || Change::begin(write.stag).unwrap().replace(new, iova).unwrap();
     assert!(is_waited_for(&initiator, region.stag, change));
-    assert!(!initiator.is_open_for(write), "only the old region was exported");
+    assert!(!is_open(&initiator, write), "only the old region was exported");
     grant(&mut target, write);
     assert!(copy(&initiator, write, &mut [3; 100]));
     assert_eq!(region.byte(0), 0);
@@ -253,7 +258,7 @@ fn the_end_of_a_connection_does_not_wait_for_a_copy_but_a_later_deregistration_d
         grant(&mut target, region.access(REMOTE_WRITE, 0, 100));
     }
     assert!(is_done_meanwhile(&initiator, region.stag, || target.close()));
-    assert!(!initiator.is_open_for(write) && !copy(&initiator, write, &mut [1; 100]));
+    assert!(!is_open(&initiator, write) && !copy(&initiator, write, &mut [1; 100]));
     assert!(is_done_meanwhile(&initiator, region.stag, || deregister(idle.stag)));
     assert!(is_waited_for(&initiator, region.stag, || deregister(region.stag)));
     initiator.close();
@@ -289,7 +294,7 @@ fn a_peer_that_never_finishes_is_reported_and_the_region_stays_withdrawn() {
     hold.take(region.stag);
     assert_eq!(try_deregister(region.stag), Err(libc::EBUSY));
     assert!(memory::acquire(write, Accessor { pd: PD, qp: 1 }).is_err(), "no other queue pair may access it");
-    assert!(!initiator.is_open_for(write));
+    assert!(!is_open(&initiator, write));
     assert_eq!(Change::begin(region.stag).map(drop), Err(libc::EINVAL));
     hold.release();
     assert_eq!(try_deregister(region.stag), Ok(()));

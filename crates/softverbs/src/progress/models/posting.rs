@@ -51,9 +51,8 @@ impl Line {
         let step = |_| {
             self.held.step(|| {
                 for _ in 0..self.budget {
-                    let Some((poster, number)) = self.posted.pop() else { break };
-                    assert_eq!(self.next[poster].load(Relaxed), number, "out of order, lost or twice");
-                    self.next[poster].store(number + 1, Relaxed);
+                    let Some(item) = self.posted.pop() else { break };
+                    self.consume(item);
                 }
                 let again = if self.posted.has_value() { AGAIN } else { 0 };
                 Some(Left { again, stalled: false })
@@ -64,6 +63,34 @@ impl Line {
         }
         if polls {
             self.poller.polled();
+        }
+    }
+
+    fn consume(&self, (poster, number): (usize, u32)) {
+        assert_eq!(self.next[poster].load(Relaxed), number, "out of order, lost or twice");
+        self.next[poster].store(number + 1, Relaxed);
+    }
+
+    /// As `Qp::copy_in_turn`; `is_copied`: without the ring, if the connection is idle.
+    fn post_alone(&self, poster: usize, number: u32, is_copied: bool) {
+        if !self.turn.enter_at_rest() {
+            return self.post(poster, number);
+        }
+        match self.posted.claim() {
+            Some(entry) if is_copied => {
+                self.held.step(|| self.consume((poster, number)));
+                // Its completion may be polled before.
+                self.posted.free(1);
+                entry.taken();
+            }
+            Some(entry) => entry.push((poster, number)),
+            None => assert!(self.posted.push((poster, number)).is_ok()),
+        }
+        if !self.turn.leave() {
+            self.run(self.polls);
+        }
+        if self.turn.enter(POSTED) {
+            self.run(self.polls);
         }
     }
 
@@ -117,6 +144,24 @@ fn two_post_and_drive() {
         thread.join().unwrap();
         line.assert_all_consumed([1, 1]);
     });
+}
+
+#[test]
+fn what_goes_without_the_ring_keeps_the_order() {
+    for is_copied in [true, false] {
+        check(move || {
+            let line = Line::new(8, 8);
+            let thread = thread::spawn({
+                let line = line.clone();
+                move || line.post_alone(0, 0, is_copied)
+            });
+            line.post_alone(1, 0, is_copied);
+            thread.join().unwrap();
+            line.assert_all_consumed([1, 1]);
+            line.post(1, 1);
+            line.assert_all_consumed([1, 2]);
+        });
+    }
 }
 
 #[test]

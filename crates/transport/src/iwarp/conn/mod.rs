@@ -32,6 +32,7 @@ use crate::iwarp::link::StreamLink;
 use crate::iwarp::wire::terminate::Terminate;
 use crate::step::{Awaits, Budget, Quota, Stepped, reason};
 use crate::units::{Errno, Micros};
+use crate::wr::SendWr;
 use ending::{End, Refusal, status_of};
 use opening::Opening;
 use recv::{Ran, RecvHalf};
@@ -137,6 +138,14 @@ impl Conn {
             let code = crate::iwarp::wire::rdmap::TermCode::LOCAL_CATASTROPHIC;
             self.end(host, End::Refused(Some(Terminate::new(code)), Refusal::Durability));
         }
+    }
+
+    /// Carries out a request by direct copy and completes it, without taking it into the send queue: the
+    /// fast path for a request that finds nothing outstanding before it. False if it is not complete. The
+    /// caller then posts it, as the next one, and makes a step.
+    #[inline]
+    pub fn carry_out(&mut self, host: &mut impl StreamLink, wr: &SendWr) -> bool {
+        self.state == State::Open && self.broken.is_none() && self.send.carry_out_alone(host, wr, self.num)
     }
 
     /// Sends, receives and completes as much as the budget and the link permit. `why` has the [`reason`]s.

@@ -46,18 +46,49 @@ impl SendHalf {
         }
     }
 
+    /// Carries out a request that is not in the send queue, and completes it; false if it is not complete,
+    /// and must be posted as the next one.
+    #[inline]
+    pub(in super::super) fn carry_out_alone(
+        &mut self,
+        host: &mut impl StreamLink,
+        wr: &SendWr,
+        qp_num: u32,
+    ) -> bool {
+        if !(self.transfers && self.sq.is_empty() && self.may_transfer() && self.permits(wr)) {
+            return false;
+        }
+        let n = direct::carry_out_one(wr, |remote, local| host.transfer(remote, local));
+        let is_complete = n == wr.len as usize;
+        if n > 0 {
+            host.transferred(direct::served(wr), u64::from(is_complete), n as u64);
+        }
+        if is_complete {
+            self.answer_next = true;
+            self.sq.complete(wr, host, qp_num);
+        } else {
+            // The rest follows once the request is in the queue.
+            (self.taken, self.copied_directly) = (n as u32, n > 0);
+        }
+        is_complete
+    }
+
     /// The position of the next request, if it may be carried out now.
     fn transferable(&self) -> Option<u64> {
         let position = self.sq.next_alone()?;
+        self.may_transfer().then_some(())?;
+        self.permits(&self.sq.entry(position)?.wr).then_some(position)
+    }
+
+    /// Whether the next request may be carried out, if no earlier one is outstanding.
+    #[inline]
+    fn may_transfer(&self) -> bool {
         let begun = self.stage > 0 || (self.taken > 0 && !self.copied_directly);
         // It is the turn of a response.
         let answer = self.answer_next && self.responses.front().is_some_and(|response| response.released);
         let free = self.queue.is_empty() && !self.answering && !answer && !begun;
         // In the opening phase the order in which the two sides send is fixed.
-        if !free || self.is_limited() {
-            return None;
-        }
-        self.permits(&self.sq.entry(position)?.wr).then_some(position)
+        free && !self.is_limited()
     }
 
     fn permits(&self, wr: &SendWr) -> bool {

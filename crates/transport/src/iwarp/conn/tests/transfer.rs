@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::host::*;
 use crate::access::{Access, REMOTE_READ, REMOTE_WRITE};
 use crate::direct::MAX_TOGETHER;
-use crate::host::Durable;
+use crate::host::{Durable, Host};
 use crate::iwarp::conn::{Framing, Role, Sizes, Terms};
 use crate::iwarp::wire::ddp::Header;
 use crate::iwarp::wire::rdmap::{Opcode, encode_immediate};
@@ -48,6 +48,50 @@ fn a_request_that_is_transferred_completes_and_nothing_is_sent() {
     assert_eq!(done.count(), 3);
     assert_eq!(sent(&calls), []);
     assert!(bench.conn.is_at_rest());
+}
+
+/// Offers a request to the connection before it is taken.
+fn offer(bench: &mut Bench, wr: &SendWr) -> bool {
+    bench.host.queues.sends.push_back(wr.clone());
+    bench.host.next_send().unwrap();
+    let is_complete = bench.conn.carry_out(&mut bench.host, wr);
+    if !is_complete {
+        bench.host.queues.give_back();
+    }
+    is_complete
+}
+
+#[test]
+fn a_request_that_is_carried_out_alone_completes_without_a_step() {
+    for wr in [wr(1, Op::Write, 100), wr(2, Op::Read, 100), inline(3, Op::Write, &[7; 8])] {
+        let mut bench = bench(&[wr.len as usize]);
+        assert!(offer(&mut bench, &wr));
+        let calls = bench.calls();
+        assert_eq!(transfers(&calls).len(), 1);
+        let done = |call: &&Call| matches!(call, Call::SendDone(c) if c.wr_id == wr.wr_id && c.status == status::SUCCESS);
+        assert_eq!(calls.iter().filter(done).count(), 1);
+        assert!(bench.conn.is_at_rest());
+    }
+}
+
+#[test]
+fn the_rest_of_a_request_that_is_carried_out_in_part_follows_in_the_next_step() {
+    let mut bench = bench(&[40, 60]);
+    let wr = wr(1, Op::Write, 100);
+    assert!(!offer(&mut bench, &wr));
+    bench.step(reason::POSTED);
+    let calls = bench.calls();
+    assert_eq!(transfers(&calls), [remote(REMOTE_WRITE, 0, 100), remote(REMOTE_WRITE, 40, 60)]);
+    assert_eq!(calls.iter().filter(|call| matches!(call, Call::SendDone(_))).count(), 1);
+    assert!(bench.conn.is_at_rest());
+}
+
+#[test]
+fn behind_an_outstanding_request_nothing_is_carried_out_alone() {
+    let mut bench = bench(&[0, 8]);
+    bench.post(wr(1, Op::Read, 50));
+    assert!(!offer(&mut bench, &inline(2, Op::Write, &[7; 8])));
+    assert_eq!(transfers(&bench.calls()).len(), 1, "the read alone was offered");
 }
 
 /// A write of `len` bytes from byte `at` on at both ends.

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The fast path of a write or a read that can be a direct copy: from the post to its completion without the
+//! ring, the send queue and a step.
+//!
+//! It is taken by a single request that finds the queue pair idle. If the copy cannot be made, for whatever
+//! reason, the request goes into the ring like any other one, in the same place.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::Ordering;
+
+use super::Qp;
+use super::driver::{Host, Session};
+use super::linked::{Linked, Transport};
+use super::posting::clock;
+use crate::policy::coalesce::Post;
+use crate::progress::turn::Entry;
+use crate::progress::{By, Driven};
+use crate::sys::Errno;
+use crate::{lock, probes};
+use transport::step::reason;
+use transport::wr::SendWr;
+
+/// The longest copy on the fast path: work that other threads leave meanwhile is driven after it.
+const LONGEST: u32 = 256 << 10;
+
+impl Qp {
+    /// Whether [`Self::post_direct`] is worth trying for a request.
+    #[inline]
+    pub(super) fn is_direct(&self, wr: &SendWr) -> bool {
+        wr.transferable()
+            && wr.len <= LONGEST
+            && self.tries_direct.load(Ordering::Relaxed)
+            && self.sends.usage().is_empty
+    }
+
+    /// Posts a single request, by direct copy if possible. Results as those of
+    /// [`Posting::post`](super::posting::Posting::post).
+    pub(super) fn post_direct(&self, wr: SendWr) -> Result<(), Errno> {
+        self.check_connected()?;
+        probes::post(self.num, &wr);
+        let post = Post {
+            len: if wr.is_read() { 0 } else { wr.len },
+            signaled: wr.signaled,
+            alone: self.sends.usage().is_unused,
+            is_armed: self.send_cq.is_armed(),
+            more: self.send_cq.has_more() || self.recv_cq.has_more(),
+            queued: 1,
+        };
+        // While the connection begins there may be no engine yet to leave it to.
+        if let (Some(delay), Some(engine)) = (self.coalescer.begins(&post, clock), self.engine.get()) {
+            self.push(wr, false)?;
+            self.defer(engine, &post, delay);
+            return Ok(());
+        }
+        if let Err(wr) = self.copy_in_turn(wr) {
+            let remote = wr.remote(0);
+            self.push(wr, false)?;
+            self.await_settled(remote);
+            self.drive(reason::POSTED, By::Program);
+        }
+        self.coalescer.returns(&post, clock);
+        Ok(())
+    }
+
+    /// Takes the turn if the queue pair is idle, and carries out the request; gives it back if it is not
+    /// idle. A request that could not be carried out is in the ring afterwards, and the connection was
+    /// driven.
+    #[inline]
+    fn copy_in_turn(&self, wr: SendWr) -> Result<(), SendWr> {
+        if !self.turn.enter_at_rest() {
+            return Err(wr);
+        }
+        let Some(entry) = self.sends.claim() else {
+            self.leave();
+            return Err(wr);
+        };
+        if self.copy(&wr) {
+            entry.taken();
+            self.leave();
+            return Ok(());
+        }
+        let remote = wr.remote(0);
+        entry.push(wr);
+        self.leave();
+        self.await_settled(remote);
+        self.drive(reason::POSTED, By::Program);
+        Ok(())
+    }
+
+    /// Leaves the turn, or drives the connection if another thread has left a reason.
+    #[inline]
+    fn leave(&self) {
+        if !self.turn.leave() {
+            self.run(Entry::Taken, By::Program);
+        }
+    }
+
+    /// Whether a request was carried out. The caller has the turn.
+    #[inline]
+    fn copy(&self, wr: &SendWr) -> bool {
+        let mut session = lock(&self.session);
+        if self.turn.is_closed() {
+            return false;
+        }
+        let Session { transport: Transport::Iwarp(Linked { conn, link }), batch, process, .. } =
+            &mut *session
+        else {
+            return false;
+        };
+        conn.carry_out(&mut Host::new(self, link, batch, *process), wr)
+    }
+}
