@@ -13,7 +13,10 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 struct Owned<T: 'static> {
     pid: u32,
     value: Mutex<Option<T>>,
-    #[expect(dead_code, reason = "keeps the parent's box reachable, so that leak checkers do not report it")]
+    #[expect(
+        dead_code,
+        reason = "keeps the parent's value reachable, so that leak checkers do not report it"
+    )]
     parents: Option<&'static Self>,
 }
 
@@ -50,8 +53,8 @@ impl<T: Send> PerProcess<T> {
             let new = Box::into_raw(Box::new(Owned { pid, value: Mutex::new(None), parents: owned }));
             match self.current.compare_exchange(seen, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
-                    // Release the parent's value, unless another thread of the parent held the lock.
-                    drop(owned.and_then(|parents| parents.value.try_lock().ok()?.take()));
+                    // The parent's value stays: another thread of the parent may have been changing it, even
+                    // if the copy of its lock is unlocked, for the kernel copies one page after the other.
                     // SAFETY: `new` comes from `Box::into_raw` and is in `current` now, so it is never freed.
                     return unsafe { &(*new).value };
                 }
@@ -72,6 +75,8 @@ unsafe impl<T: Send> Sync for PerProcess<T> {}
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::{fork, lock};
 
@@ -96,5 +101,13 @@ mod tests {
             before && lock(VALUE.get()).is_none() && VALUE.existing().is_some()
         });
         assert!(child);
+    }
+
+    #[test]
+    fn a_child_does_not_drop_the_value_of_its_parent() {
+        static VALUE: PerProcess<Arc<()>> = PerProcess::new();
+        let value = Arc::new(());
+        *lock(VALUE.get()) = Some(value.clone());
+        assert!(fork::tests::in_child(|| lock(VALUE.get()).is_none() && Arc::strong_count(&value) == 2));
     }
 }
