@@ -323,6 +323,10 @@ impl<H: Exposed + PacketLink> PacketLink for Instrumented<'_, H> {
         self.host.has_lost_packets()
     }
 
+    fn has_unread_packets(&self) -> bool {
+        self.host.has_unread_packets()
+    }
+
     fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
         self.host.transfer(remote, local)
     }

@@ -197,6 +197,12 @@ impl Packets {
         self.arrived.take_lost()
     }
 
+    /// Whether the port has packets that were not received yet. Shared memory has none after
+    /// [`Packets::receive`].
+    pub(crate) fn has_unread(&self) -> bool {
+        !self.shares_memory() && self.port.has_unread()
+    }
+
     /// Whether packets go through memory that is shared with the peer.
     pub(crate) fn shares_memory(&self) -> bool {
         self.shared.is_some()

@@ -311,6 +311,11 @@ impl Port {
         Sender::new(self.clone(), num)
     }
 
+    /// Whether datagrams have arrived that no thread has received yet.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.sockets.has_unread()
+    }
+
     /// The queue of an endpoint had no room for packets.
     pub(crate) fn overflowed(&self, packets: usize) {
         self.drops.add(Reason::Overflow, packets as u64);

@@ -13,6 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use super::Unavailable;
 use super::slot::Slot;
@@ -113,6 +114,13 @@ impl Sockets {
         let Some(bound) = self.bound(family) else { return false };
         let counters = sys::get_option::<[u32; 9]>(bound.socket.as_raw_fd(), libc::SOL_SOCKET, SO_MEMINFO);
         counters.is_ok_and(|[.., lost]| bound.lost.swap(lost, Ordering::Relaxed) != lost)
+    }
+
+    /// Whether any of the sockets has a datagram.
+    pub(super) fn has_unread(&self) -> bool {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 3];
+        let count = self.set.wait(&mut events, Some(Duration::ZERO));
+        events[..count].iter().any(|event| { event.events } & IN != 0)
     }
 
     fn bound(&self, family: Family) -> Option<&Bound> {

@@ -584,6 +584,10 @@ impl PacketLink for Host<'_, Packets> {
         self.link.as_mut().is_some_and(|link| link.has_lost())
     }
 
+    fn has_unread_packets(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.has_unread())
+    }
+
     fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
         self.link.as_mut().map_or(0, |link| link.transfer(remote, local))
     }

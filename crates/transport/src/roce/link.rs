@@ -126,6 +126,11 @@ pub trait PacketLink: Host {
     /// Whether the link has dropped packets since the last call because it had no room for them. They may be
     /// those of another queue pair.
     fn has_lost_packets(&mut self) -> bool;
+    /// Whether packets have arrived at this process that it has not received yet. They may be those of
+    /// another queue pair.
+    fn has_unread_packets(&self) -> bool {
+        false
+    }
     /// Whether only the peer can make room in the link when it is full. Then a full link does not stop the
     /// transport timer: the peer may not run.
     fn peer_makes_room(&self) -> bool {

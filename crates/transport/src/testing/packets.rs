@@ -38,6 +38,10 @@ pub trait PacketWorld: World {
     fn has_lost(&mut self) -> bool {
         false
     }
+    /// See [`PacketLink::has_unread_packets`].
+    fn has_unread(&self) -> bool {
+        false
+    }
     /// See [`PacketLink::peer_makes_room`].
     fn is_room_of_peer(&self) -> bool {
         false
@@ -106,6 +110,10 @@ impl<W: PacketWorld> PacketLink for W {
         self.has_lost()
     }
 
+    fn has_unread_packets(&self) -> bool {
+        self.has_unread()
+    }
+
     fn peer_makes_room(&self) -> bool {
         self.is_room_of_peer()
     }
@@ -145,6 +153,8 @@ pub struct Packets {
     pub has_changed: bool,
     /// There was no room for packets.
     pub has_lost: bool,
+    /// Packets were not received yet.
+    pub has_unread: bool,
     /// Why packets were dropped.
     pub dropped: Vec<Dropped>,
     /// How many bytes the next direct copies copy; 0 if there is none.
@@ -186,6 +196,10 @@ impl PacketWorld for Recorder<Packets> {
 
     fn has_lost(&mut self) -> bool {
         std::mem::take(&mut self.link.has_lost)
+    }
+
+    fn has_unread(&self) -> bool {
+        self.link.has_unread
     }
 
     fn is_room_of_peer(&self) -> bool {

@@ -197,8 +197,8 @@ impl Rc {
         if matches!(drained, Ok(true)) && host.has_lost_packets() {
             self.responder.lost_packets();
         }
-        if why & reason::TIME != 0 && drained.is_ok() {
-            self.requester.expire(host)?;
+        if let (true, Ok(has_drained)) = (why & reason::TIME != 0, &drained) {
+            self.requester.expire(host, *has_drained)?;
         }
         self.responder.acknowledge();
         let replied = self.responder.send_replies(host, &mut self.buf, &mut to_send);

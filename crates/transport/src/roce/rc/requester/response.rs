@@ -247,8 +247,12 @@ impl Requester {
         self.reads_open = 0;
     }
 
-    /// Checks the timers.
-    pub(in crate::roce::rc) fn expire(&mut self, host: &mut impl PacketLink) -> Result<(), End> {
+    /// Checks the timers. `has_drained`: all packets that the link has delivered were processed.
+    pub(in crate::roce::rc) fn expire(
+        &mut self,
+        host: &mut impl PacketLink,
+        has_drained: bool,
+    ) -> Result<(), End> {
         if self.retry.deadline().is_none() {
             return Ok(());
         }
@@ -258,7 +262,8 @@ impl Requester {
             (true, false) => Room::None,
             (true, true) => Room::NoneOfPeer,
         };
-        match self.retry.expire(now, is_outstanding, room) {
+        let has_unread = || !has_drained || host.has_unread_packets();
+        match self.retry.expire(now, is_outstanding, room, has_unread) {
             Expired::Nothing | Expired::Rnr => return Ok(()),
             Expired::Probe => {
                 self.window.probed(self.cursor);

@@ -8,7 +8,8 @@
 //! no retry. The clock is read once for each check, and for each measured round trip.
 //!
 //! The timer does not count while the link is full, since the last packets of a message request its
-//! acknowledgement, and a retransmission starts it when its first packet leaves.
+//! acknowledgement, and a retransmission starts it when its first packet leaves. Nor does it count
+//! while received packets are unread, up to the fourth timeout: the acknowledgement may be among them.
 
 use crate::host::Host;
 use crate::policy::Policy;
@@ -16,6 +17,10 @@ use crate::policy::mode::Mode;
 use crate::policy::probe::Probe;
 use crate::roce::rc::terms::{RNR_UNLIMITED, SendTerms};
 use crate::units::Micros;
+
+/// How often unread packets restart the transport timer, so that it fires within four timeouts, and postpone
+/// a probe: the traffic of other queue pairs may never pause.
+const MOST_UNREAD: u32 = 2;
 
 /// What has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +48,10 @@ pub(super) struct Retry {
     expires: Micros,
     /// A packet was acknowledged, or the first one was sent, since the last check.
     has_progressed: bool,
+    /// How often unread packets have restarted the timer since it fired, or since the last progress.
+    unread: u32,
+    /// How often they have postponed a probe since the last one, or since the last progress.
+    unprobed: u32,
     probe: Probe,
     /// A probe has gone back, and nothing was sent since: the next check is timed from the send.
     is_probing: bool,
@@ -80,6 +89,8 @@ impl Retry {
             deadline: None,
             expires: 0,
             has_progressed: false,
+            unread: 0,
+            unprobed: 0,
             probe: Probe::new(mode),
             is_probing: false,
             measuring: None,
@@ -104,6 +115,7 @@ impl Retry {
     /// Packets were acknowledged.
     pub(super) fn progressed(&mut self) {
         self.has_progressed = true;
+        (self.unread, self.unprobed) = (0, 0);
         self.is_recovering = false;
         (self.retries_left, self.rnr_retries_left) = (self.retries, self.rnr_retries);
     }
@@ -169,8 +181,14 @@ impl Retry {
         self.waits_until.or(self.deadline)
     }
 
-    /// What has expired at this time.
-    pub(super) fn expire(&mut self, now: Micros, is_outstanding: bool, room: Room) -> Expired {
+    /// What has expired at this time. `has_unread`: packets have arrived that were not read yet.
+    pub(super) fn expire(
+        &mut self,
+        now: Micros,
+        is_outstanding: bool,
+        room: Room,
+        has_unread: impl Fn() -> bool,
+    ) -> Expired {
         if let Some(until) = self.waits_until {
             if now < until {
                 return Expired::Nothing;
@@ -197,11 +215,21 @@ impl Retry {
                 }
                 let expired = match (is_waiting, has_expired) {
                     (true, _) => Expired::Nothing,
+                    (false, true) if self.unread < MOST_UNREAD && has_unread() => {
+                        self.unread += 1;
+                        Expired::Nothing
+                    }
                     (false, true) => {
+                        self.unread = 0;
                         self.probe.gives_up();
                         Expired::Transport
                     }
+                    (false, false) if self.unprobed < MOST_UNREAD && has_unread() => {
+                        self.unprobed += 1;
+                        Expired::Nothing
+                    }
                     (false, false) if self.probe.is_lost() => {
+                        self.unprobed = 0;
                         self.measure_again();
                         self.is_probing = true;
                         Expired::Probe

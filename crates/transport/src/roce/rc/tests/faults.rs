@@ -90,6 +90,36 @@ fn an_unanswered_request_fails_after_its_retries() {
     }
 }
 
+/// Acknowledgements that have arrived but are unread cost no retry. A side that always has packets to read
+/// does not wait for ever: neither for a probe nor for the end of its retries.
+#[test]
+fn unread_packets_postpone_the_timer() {
+    let mut pair = Pair::with(|_, terms| terms.retries = 0);
+    pair.post(0, wr(1, Op::Write, 0, 8, 0x4000));
+    pair.step(0, reason::POSTED);
+    let packet = pair.hosts[0].link.sent.pop().unwrap();
+    pair.hosts[0].link.has_unread = true;
+    let began = pair.hosts[0].now;
+    while pair.hosts[0].now - began < 2 * TIMEOUT_US {
+        assert!(pair.expire(0));
+        assert!(!pair.conns[0].is_over());
+    }
+    assert!(!pair.hosts[0].link.sent.is_empty(), "no probe");
+    pair.hosts[0].link.sent = vec![packet];
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, OK)]);
+
+    pair.post(0, wr(2, Op::Write, 0, 8, 0x4000));
+    pair.settle_with(|_, _| Fate::Lost);
+    let began = pair.hosts[0].now;
+    while !pair.conns[0].is_over() {
+        assert!(pair.expire(0));
+    }
+    assert_eq!(pair.done(0), [(2, status::RETRY_EXC_ERR)]);
+    let waited = pair.hosts[0].now - began;
+    assert!((2 * TIMEOUT_US..=4 * TIMEOUT_US).contains(&waited), "{waited} us");
+}
+
 #[test]
 fn a_message_without_a_receive_waits() {
     let mut pair = Pair::new();
