@@ -14,6 +14,13 @@
 static const uint32_t sizes[] = {0, 1, 3, 255, 256, 257, 1023, 1024, 1025, 4096, 4097, 32768, 32769, 65537, LARGEST};
 static const enum ibv_mtu mtus[] = {IBV_MTU_256, IBV_MTU_1024, IBV_MTU_4096};
 
+/*
+ * 1.07 s. If replies need longer than the timeout, rxe repeats messages that have arrived. The ACK of one
+ * that it is just repeating makes it send the message once more, empty, as a new one, and it ends a queue
+ * pair in the middle of a repeated read.
+ */
+#define LONG_TIMEOUT 18
+
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* Runs a part with every MTU. */
@@ -296,18 +303,13 @@ atomics_i(struct side *side)
 #define EACH 200
 #define SLOT 4096
 #define SLOTS 64
-/*
- * 1.07 s. If ACKs need longer than the timeout, rxe repeats messages that have arrived, and the ACK of one
- * that it is just repeating makes it send the message once more, empty, as a new one.
- */
-#define SRQ_TIMEOUT 18
 static void
 srq_t(struct side *side)
 {
 	uint32_t next[RC_QPS] = {0};
 	struct rc rc;
 
-	make_rc(&rc, side, (struct rc_terms){.qps = RC_QPS, .shared = true, .length = SLOTS * SLOT, .timeout = SRQ_TIMEOUT});
+	make_rc(&rc, side, (struct rc_terms){.qps = RC_QPS, .shared = true, .length = SLOTS * SLOT, .timeout = LONG_TIMEOUT});
 	for (uint64_t slot = 0; slot < SLOTS; slot++)
 		post_receive(&rc, 0, slot, slot * SLOT, SLOT);
 	say(side, 'p');
@@ -357,7 +359,7 @@ srq_i(struct side *side)
 	uint32_t done[RC_QPS] = {0};
 	struct rc rc;
 
-	make_rc(&rc, side, (struct rc_terms){.qps = RC_QPS, .length = RC_QPS * SLOT, .timeout = SRQ_TIMEOUT});
+	make_rc(&rc, side, (struct rc_terms){.qps = RC_QPS, .length = RC_QPS * SLOT, .timeout = LONG_TIMEOUT});
 	for (uint32_t i = 0; i < RC_QPS; i++)
 		fill_pattern(rc.memory + i * SLOT, SLOT, i);
 	hear(side, 'p');
@@ -432,7 +434,7 @@ exchange(struct rc *rc)
 	}
 }
 
-static const struct rc_terms both_ways_terms = {.qps = RC_QPS, .length = RC_QPS * 5 * PART, .mtu = IBV_MTU_4096};
+static const struct rc_terms both_ways_terms = {.qps = RC_QPS, .length = RC_QPS * 5 * PART, .mtu = IBV_MTU_4096, .timeout = LONG_TIMEOUT};
 
 static void
 both_ways(struct side *side)
