@@ -34,6 +34,7 @@ use control::{Control, Server};
 use end::Carrier;
 use host::Host;
 use initiator::Initiator;
+use measure::Measured;
 use plan::{Exception, Pair};
 use report::{Outcome, Report, Row, Tested};
 
@@ -352,26 +353,27 @@ impl Test {
                 tested.rows.push(row);
                 continue;
             }
-            let (results, ended) = match control.start(tested.pair.responder, true) {
+            let Measured { rows, ended, log } = match control.start(tested.pair.responder, true) {
                 Ok(port) => {
                     let address = SocketAddr::new(self.ip, port).to_string();
                     let library = self.c_library.as_deref();
                     let measured =
                         measure::measure(tested.pair.initiator, library, &address, run, self.short);
-                    let log = control.stop(port);
-                    if measured.1.is_err() {
-                        tested.log += &format!("{name}, responder:\n{log}\n");
+                    let there = control.stop(port);
+                    if measured.ended.is_err() {
+                        let log = &measured.log;
+                        tested.log += &format!("{name}, initiator:\n{log}\n{name}, responder:\n{there}\n");
                     }
                     measured
                 }
-                Err(why) => (Vec::new(), Err(format!("the responder: {why}"))),
+                Err(why) => Measured::failed(format!("the responder: {why}")),
             };
             let (outcome, text) = match ended {
-                Ok(()) => (Outcome::Passed, format!("{} operations", results.len())),
-                Err(why) => self.failure(&tested.pair, &name, why, ""),
+                Ok(()) => (Outcome::Passed, format!("{} operations", rows.len())),
+                Err(why) => self.failure(&tested.pair, &name, why, &log),
             };
             tested.rows.push(Row { name, outcome, text });
-            tested.measured.extend(results);
+            tested.measured.extend(rows);
         }
     }
 }

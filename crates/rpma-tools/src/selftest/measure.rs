@@ -58,14 +58,29 @@ pub(super) fn heading() -> String {
     )
 }
 
-/// Measures a run; the failure that ended it comes after what was measured before.
+/// What was measured.
+pub(super) struct Measured {
+    pub(super) rows: Vec<Row>,
+    /// The failure that ended it, after these rows.
+    pub(super) ended: Result<(), String>,
+    /// The log of the initiator.
+    pub(super) log: String,
+}
+
+impl Measured {
+    pub(super) fn failed(why: String) -> Self {
+        Self { rows: Vec::new(), ended: Err(why), log: String::new() }
+    }
+}
+
+/// Measures a run.
 pub(super) fn measure(
     end: End,
     c_library: Option<&Path>,
     address: &str,
     [operations, size, depth]: [&str; 3],
     short: bool,
-) -> (Vec<Row>, Result<(), String>) {
+) -> Measured {
     let duration = if short { "0.05" } else { "1" };
     let started = end.command(c_library).and_then(|mut command| {
         command.args(["perf", address, "--json", "-W", "20", "-D", duration]);
@@ -73,15 +88,16 @@ pub(super) fn measure(
     });
     let remains = match started {
         Ok(child) => child.end(LIMIT),
-        Err(why) => return (Vec::new(), Err(why)),
+        Err(why) => return Measured::failed(why),
     };
     let said = remains.log.lines().last().unwrap_or("rpma perf has printed nothing").to_owned();
     let output: Option<Output> = serde_json::from_str(&remains.lines.join("\n")).ok();
-    match (output, remains.crash) {
+    let (rows, ended) = match (output, remains.crash) {
         (Some(Output { results, failure: None }), None) => (results, Ok(())),
         (Some(Output { results, failure }), crash) => (results, Err(failure.or(crash).unwrap_or(said))),
         (None, crash) => (Vec::new(), Err(crash.unwrap_or(said))),
-    }
+    };
+    Measured { rows, ended, log: remains.log }
 }
 
 #[cfg(test)]

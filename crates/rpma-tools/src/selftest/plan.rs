@@ -90,11 +90,11 @@ pub(super) fn exception(
         "write-immediate" | "send-immediate" if ends.into_iter().zip(devices).any(is_iwarp) => {
             Some(Exception::MayFail("an iWARP adapter need not have immediate data"))
         }
-        "flush-persistence" | "performance 64"
+        "flush-persistence" | "performance 64" | "performance 64k"
             if ends.into_iter().all(is_device) && ends.iter().any(|end| end.is_c) =>
         {
             Some(Exception::MayFail(
-                "the C librpma flushes natively where the device can, for which it needs persistent memory",
+                "the C librpma registers and flushes natively where the device can, for which it needs persistent memory",
             ))
         }
         _ => None,
@@ -140,10 +140,10 @@ mod tests {
         assert_eq!(of("killed-initiator", device, roce, false), None);
         assert!(matches!(of("send-immediate", roce, device, true), Some(Exception::MayFail(_))));
         assert_eq!(of("send-immediate", device, roce, true), None);
-        assert!(matches!(
-            of("flush-persistence", device, Carrier::Device.c(), true),
-            Some(Exception::MayFail(_))
-        ));
+        for case in ["flush-persistence", "performance 64", "performance 64k"] {
+            let exception = of(case, device, Carrier::Device.c(), true);
+            assert!(matches!(exception, Some(Exception::MayFail(_))), "{case}");
+        }
         assert_eq!(of("flush-persistence", device, device, true), None);
         assert_eq!(of("write", device, Carrier::Device.c(), true), None);
     }
