@@ -24,6 +24,7 @@
 #   make check-fio  builds these with the Debian package's source, or that in FIO=DIR, and runs fio with them on software RDMA
 #   make check-rdma builds it, then runs examples and pairs on a real verbs device, in a virtual machine
 #   make check-rdma-newer  runs examples in a guest of Debian 13, whose device has native flush and native atomic write
+#   make check-device DEVICE=mlx5_0  builds it, then runs pairs and `rpma selftest` on an RDMA device of this host
 #   make check-siw  builds it, then runs software RDMA against the kernel's software iWARP, in a virtual machine
 #   make check-roce  builds it, then runs soft0 as a RoCE device against the kernel's software RoCE, in a virtual machine;
 #                   check-roce-newer with that of Debian 13
@@ -155,7 +156,7 @@ PROGRAM := $(STAGE)/bin/rpma
 MAN_PAGES := build/obj/man.made
 COMPLETIONS := build/obj/completions.made
 
-.PHONY: all demo check check-quick check-long check-threads check-sanitizers check-verbs check-probes fio check-fio bench check-rdma check-rdma-newer check-siw check-roce check-roce-newer check-packaging check-ready check-newer-ready check-variants-ready install uninstall header setup-tests setup-ready vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants bench-svg bench-calls bench-peers bench-rxe bindings check-arm64 release check-release
+.PHONY: all demo check check-quick check-long check-threads check-sanitizers check-verbs check-probes fio check-fio bench check-rdma check-rdma-newer check-device check-siw check-roce check-roce-newer check-packaging check-ready check-newer-ready check-variants-ready install uninstall header setup-tests setup-ready vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants bench-svg bench-calls bench-peers bench-rxe bindings check-arm64 release check-release
 
 all: $(LIBRARY) $(PRELOAD) $(AUDIT) $(PROGRAM) $(MAN_PAGES) $(COMPLETIONS)
 
@@ -406,7 +407,7 @@ check-arm64:
 
 # The programs that run in a virtual machine, besides the examples.
 VM_PROGRAMS := $(patsubst c-tests/vm/programs/%.c,--program $(STAGE)/vm-programs/%,$(wildcard c-tests/vm/programs/*.c)) \
-	--program $(STAGE)/vm-hard/probe --program $(STAGE)/vm-hard/hard --program $(STAGE)/c-tests-verbs/verbs --program $(PROGRAM)
+	--program $(STAGE)/vm-hard/probe --program $(STAGE)/vm-hard/hard --program $(STAGE)/c-tests-verbs/verbs --program $(PROGRAM) --program $(PRELOAD)
 
 vm-programs: examples
 	@$(MAKE) --no-print-directory -s -C c-tests/pairs all PREFIX=$(STAGE) OUT=$(STAGE)/pairs
@@ -443,16 +444,20 @@ check-rdma-newer: vm-programs $(NEWER_LIBRARY)
 	@c-tests/vm/make-root trixie $(NEWER_ROOT)
 	@c-tests/vm/check --root $(NEWER_ROOT) --built $(NEWER_LIBRARY) $(VM_PROGRAMS) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm-newer $(or $(PARTS),$(NEWER_PARTS))
 
+# DEVICE is an RDMA device of this host; for another host as the peer, see rpma-selftest(1).
+check-device: vm-programs
+	@TESTS="$(TESTS)" tools/check-device $(STAGE) $(STAGE)/pairs/pairs "$(DEVICE)"
+
 check-siw: vm-programs
 	@$(SETUP) $(VM_PACKAGES) $(SIW_PACKAGES) rdmacm-utils
-	@c-tests/vm/check --siw $(VM_PROGRAMS) --program $(PRELOAD) \
-		$(foreach program,rping rdma_client rdma_server,--program $(shell command -v $(program) || echo /usr/bin/$(program))) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm siw
+	@c-tests/vm/check --siw $(VM_PROGRAMS) \
+		$(foreach program,rping rdma_client rdma_server,--program $(shell command -v $(program) || echo /usr/bin/$(program))) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm $(or $(PARTS),siw)
 
 # Programs that connect their queue pairs by hand or by rdma_cm, and ibv_devinfo, which prints the GIDs.
 ROCE_PROGRAMS := ib_write_bw ib_read_bw ib_send_bw ib_atomic_bw ib_write_lat ib_send_lat ibv_rc_pingpong ibv_uc_pingpong ibv_ud_pingpong \
 	ibv_devinfo rping ucmatose udaddy mckey rdma_client rdma_server rdma_xclient rdma_xserver qperf
 ROCE_PARTS := roce roce-cm
-ROCE_OPTIONS = --roce $(VM_PROGRAMS) --program $(PRELOAD) $(foreach program,$(ROCE_PROGRAMS),--program $(shell command -v $(program) || echo /usr/bin/$(program)))
+ROCE_OPTIONS = --roce $(VM_PROGRAMS) $(foreach program,$(ROCE_PROGRAMS),--program $(shell command -v $(program) || echo /usr/bin/$(program)))
 
 check-roce: vm-programs
 	@$(SETUP) $(VM_PACKAGES) $(ROCE_PACKAGES)
