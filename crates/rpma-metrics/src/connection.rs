@@ -47,11 +47,12 @@ pub(super) const OPEN: u8 = 1;
 /// The first reason.
 pub(super) const ENDED: u8 = 2;
 
-/// Memory that is shared with the peer.
+/// Memory that is, or was, shared with the peer.
 struct SharedMemory {
     /// The name of the link.
     link: &'static str,
-    copies: Weak<dyn Copies>,
+    /// `None`: it is shared no more.
+    copies: Option<Weak<dyn Copies>>,
 }
 
 /// A connection, or the request for one.
@@ -111,8 +112,11 @@ impl Connection {
         STATES[usize::from(self.phase.load(Relaxed)).min(STATES.len() - 1)]
     }
 
+    /// The link that is used; the last one if the connection has ended.
     pub(super) fn link(&self) -> &'static str {
-        lock(&self.shared).as_ref().map_or(self.place.link, |shared| shared.link)
+        let shared = lock(&self.shared);
+        let used = shared.as_ref().filter(|shared| shared.copies.is_some() || !self.is_open());
+        used.map_or(self.place.link, |shared| shared.link)
     }
 
     /// The name of the status of its first failed completion.
@@ -126,7 +130,7 @@ impl Connection {
         // Locked meanwhile: otherwise copies could be counted twice when the memory is no longer shared.
         let shared = lock(&self.shared);
         sums.add(&self.counts);
-        let copies = shared.as_ref().and_then(|shared| shared.copies.upgrade());
+        let copies = shared.as_ref().and_then(|shared| shared.copies.as_ref()?.upgrade());
         if let Some(Copied { write, read }) = copies.map(|copies| copies.copied()) {
             for (kind, (completed, bytes)) in [(ServedKind::Write, write), (ServedKind::Read, read)] {
                 // The peer may have written any number.
@@ -139,15 +143,20 @@ impl Connection {
     /// The connection uses the link with this name, over shared memory in which the peer counts its direct
     /// copies.
     pub fn shares(&self, link: &'static str, copies: Weak<dyn Copies>) {
-        *lock(&self.shared) = Some(SharedMemory { link, copies });
+        *lock(&self.shared) = Some(SharedMemory { link, copies: Some(copies) });
     }
 
     /// The memory is no longer shared: adds the copies to the counters of the connection.
     pub fn shares_no_more(&self, copies: &dyn Copies) {
         let mut shared = lock(&self.shared);
-        if shared.take().is_some() {
+        if shared.as_mut().is_some_and(|shared| shared.copies.take().is_some()) {
             self.counts.copied(copies.copied());
         }
+    }
+
+    /// Forgets memory that is shared no more: another connection begins.
+    pub(super) fn forget_shared(&self) {
+        lock(&self.shared).take_if(|shared| shared.copies.is_none());
     }
 
     /// Sets the local address of the reads with which librpma flushes.

@@ -116,6 +116,7 @@ impl Counters {
         connections.created += 1;
         connection.number.store(connections.created, Relaxed);
         *lock(&connection.peer) = None;
+        connection.forget_shared();
         connection.failure.store(0, Relaxed);
         if connection.phase.swap(REQUESTED, Relaxed) == OPEN {
             connections.ended[REASONS.len() - 1] += 1;
@@ -208,6 +209,7 @@ pub(super) mod tests {
             let Sums { served, served_bytes, .. } = counters.snapshot(9).sums;
             (served, served_bytes)
         };
+        counters.event(&connection, Event::Established);
         let memory = Arc::new(Memory(AtomicU64::new(5)));
         let copies: Arc<dyn Copies> = memory.clone();
         connection.shares("direct_copy", Arc::downgrade(&copies));
@@ -218,6 +220,8 @@ pub(super) mod tests {
             connection.shares_no_more(&*copies);
             assert_eq!((connection.link(), served()), ("udp", ([8, 1, 1], [78, 2, 8])));
         }
+        counters.event(&connection, Event::Closed);
+        assert_eq!(connection.link(), "direct_copy");
         counters.deleted(&connection);
         assert_eq!(served(), ([8, 1, 1], [78, 2, 8]));
         // Whatever a peer writes there.

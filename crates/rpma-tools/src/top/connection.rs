@@ -36,7 +36,7 @@ pub(super) struct Row {
     pub(super) received: u64,
     pub(super) served: BTreeMap<String, u64>,
     pub(super) served_bytes: BTreeMap<String, u64>,
-    /// Absent without an interval.
+    /// Absent if it was not listed before.
     #[serde(flatten)]
     pub(super) traffic: Option<Traffic>,
     pub(super) latency_us: Option<Latency>,
@@ -82,13 +82,11 @@ fn printable(text: &str) -> String {
 }
 
 impl Connection {
-    /// The row, with the rates of the last seconds: since `before`, or since the connection began.
-    pub(super) fn row(&self, number: u64, before: Option<&Self>, seconds: Option<f64>) -> Row {
-        let nothing = Self::default();
-        let before = before.unwrap_or(&nothing);
+    /// The row, with the rates since the connection was listed before, so many seconds ago.
+    pub(super) fn row(&self, number: u64, since: Option<(&Self, f64)>) -> Row {
         let label = |name: &str| self.labels.get(name).cloned().unwrap_or_default();
         let Totals { operations, bytes, received, served, served_bytes } = &self.totals;
-        let recent = seconds.map(|_| latency::since(&self.latencies, &before.latencies));
+        let recent = since.map(|(before, _)| latency::since(&self.latencies, &before.latencies));
         Row {
             conn: number,
             peer: label("peer"),
@@ -104,7 +102,7 @@ impl Connection {
             received: *received as u64,
             served: whole(served),
             served_bytes: whole(served_bytes),
-            traffic: seconds.map(|seconds| self.totals.since(&before.totals, seconds)),
+            traffic: since.map(|(before, seconds)| self.totals.since(&before.totals, seconds)),
             latency_us: recent.and_then(|recent| Latency::of(&recent)),
         }
     }
@@ -134,7 +132,7 @@ mod tests {
         let (before, now) = (text(100), text(300));
         let [before, now] = [before, now].map(|text| of(&text::parse(&text).unwrap()));
         assert_eq!(now.keys().collect::<Vec<_>>(), [&7, &8]);
-        let row = now[&7].row(7, before.get(&7), Some(2.0));
+        let row = now[&7].row(7, Some((&before[&7], 2.0)));
         assert_eq!([&row.peer, &row.provider, &row.device], ["[::1]:1", "soft", "soft0"]);
         assert_eq!([&row.transport, &row.link, &row.state], ["roce", "udp", "lost"]);
         assert_eq!(
@@ -145,9 +143,9 @@ mod tests {
         assert_eq!((traffic.out_ops_per_second, traffic.in_ops_per_second), (100.0, 100.0));
         assert_eq!((traffic.in_bytes_per_second, traffic.out_bytes_per_second), (1000.0, 0.0));
         assert_eq!(row.latency_us, Some(Latency { p50: 0.5, p99: 0.99 }));
-        // A new one has the rates since it began; without an interval there are none.
-        assert_eq!(now[&7].row(7, None, Some(2.0)).traffic.unwrap().out_ops_per_second, 150.0);
-        assert_eq!(now[&7].row(7, None, None).traffic, None);
-        assert_eq!(now[&8].row(8, None, None).state, "open");
+        // One that was not listed before has no rates: when its counts began is not known.
+        let first = now[&7].row(7, None);
+        assert_eq!((first.traffic, first.latency_us), (None, None));
+        assert_eq!(now[&8].row(8, None).state, "open");
     }
 }

@@ -145,7 +145,9 @@ impl Counters {
             since.map_or(By::new(), |(before, seconds)| rates(now, then(&before.totals), seconds))
         };
         let each = |(number, connection): (&u64, &connection::Connection)| {
-            connection.row(*number, before.and_then(|before| before.each.get(number)), seconds)
+            // A process lists some of its connections only: one may be first seen long after it has begun.
+            let since = since.and_then(|(before, seconds)| Some((before.each.get(number)?, seconds)));
+            connection.row(*number, since)
         };
         Row {
             pid: self.pid,
