@@ -222,6 +222,16 @@ impl Persisted {
     }
 }
 
+/// How many messages a client of `send` may have sent that the server has not credited; the server has as many
+/// receives posted. The acknowledgement of a message does not say that its receive was posted again, and an
+/// adapter holds a message without a receive back for 655 ms, the RNR timer that rdma_cm sets.
+pub(super) const RECEIVES: usize = 2 * MAX_DEPTH;
+/// How many messages the server takes, and posts their receives again, before it sends [`CREDITED`].
+pub(super) const CREDIT: usize = RECEIVES / 2;
+
+/// The server's message that [`CREDIT`] more messages may be sent; its content is ignored.
+pub(super) const CREDITED: [u8; Persisted::LEN] = [0; Persisted::LEN];
+
 /// The message of a control connection that requests the processor time of the server; the server checks only
 /// its length.
 pub(super) const ASK: [u8; 4] = *b"cpu?";

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::lent::Lent;
 use super::options::{MAX_DEPTH, Operation};
-use super::protocol::{ASK, Cpu, Persist, Persisted};
+use super::protocol::{ASK, CREDIT, CREDITED, Cpu, Persist, Persisted, RECEIVES};
 use crate::cpu;
 use crate::interrupt::{self, Wake};
 use crate::library::{Connection, Event, Memory, Notify, Peer, Range, Request, Usage};
@@ -24,8 +24,8 @@ pub(super) enum Role {
     Control,
     /// Reads and writes, in which the server's program takes no part.
     OneSided,
-    /// Messages of this size are taken, up to `depth` at a time.
-    Sink { size: usize, depth: usize },
+    /// Messages of this size are taken, and credited.
+    Sink { size: usize },
     /// Messages request that data are made durable, up to `depth` at a time.
     Persist { depth: usize },
     /// The client has been refused; the server waits until it disconnects.
@@ -35,19 +35,19 @@ pub(super) enum Role {
 impl Role {
     pub(super) fn of(operation: Operation, size: usize, depth: usize) -> Self {
         match operation {
-            Operation::Send => Self::Sink { size, depth },
+            Operation::Send => Self::Sink { size },
             Operation::Gpspm => Self::Persist { depth },
             _ => Self::OneSided,
         }
     }
 
-    /// The length of a message, and how many may be outstanding. Twice as many receives are posted, since a
-    /// client may send the next message before the receive of the previous one is posted again.
+    /// The length of a message, and how many receives are posted: as many as a client may send before it has
+    /// an answer.
     fn messages(self) -> Option<(usize, usize)> {
         match self {
             Self::Control => Some((ASK.len(), 1)),
-            Self::Sink { size, depth } => Some((size, depth)),
-            Self::Persist { depth } => Some((Persist::LEN, depth)),
+            Self::Sink { size } => Some((size, RECEIVES)),
+            Self::Persist { depth } => Some((Persist::LEN, depth.min(MAX_DEPTH))),
             Self::OneSided | Self::Refused => None,
         }
     }
@@ -67,17 +67,18 @@ struct Mailbox {
     /// client that does not wait only corrupts its own answers.
     answers: Memory,
     answered: usize,
+    /// The messages taken since the last credit.
+    taken: usize,
 }
 
 impl Mailbox {
     fn new(peer: &Peer, role: Role) -> Result<Option<Self>, String> {
-        let Some((len, depth)) = role.messages() else { return Ok(None) };
-        let receives = 2 * depth.min(MAX_DEPTH);
+        let Some((len, receives)) = role.messages() else { return Ok(None) };
         let ignored = matches!(role, Role::Sink { .. });
         let places = if ignored { 1 } else { receives };
         let received = Memory::new(peer, len * places, Usage::RECV)?;
         let answers = Memory::new(peer, ANSWER * receives, Usage::SEND)?;
-        Ok(Some(Self { received, len, ignored, receives, answers, answered: 0 }))
+        Ok(Some(Self { received, len, ignored, receives, answers, answered: 0, taken: 0 }))
     }
 
     fn place(&self, number: usize) -> Range<'_> {
@@ -212,7 +213,15 @@ fn answer(
             reply[..Persisted::LEN].copy_from_slice(&make_durable(lent, persist)?.encode());
             &reply[..Persisted::LEN]
         }
-        Role::OneSided | Role::Sink { .. } | Role::Refused => return Ok(()),
+        Role::Sink { .. } => {
+            mailbox.taken += 1;
+            if mailbox.taken < CREDIT {
+                return Ok(());
+            }
+            mailbox.taken = 0;
+            &CREDITED
+        }
+        Role::OneSided | Role::Refused => return Ok(()),
     };
     let offset = mailbox.answered % mailbox.receives * ANSWER;
     mailbox.answered += 1;

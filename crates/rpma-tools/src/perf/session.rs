@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Failure;
 use super::options::{Case, MAX_SIZE, Operation};
-use super::protocol::{ASK, Answer, Cpu, Persisted, Wish};
+use super::protocol::{ASK, Answer, CREDIT, Cpu, Persisted, RECEIVES, Wish};
 use super::workload::{Channel, Mail, Work, silent};
 use crate::interrupt::{self, Wake};
 use crate::library::{
@@ -120,9 +120,14 @@ impl Session {
     pub(super) fn channel(&self, case: &Case, index: usize) -> Result<Channel, Failure> {
         let &Case { operation, size, depth, threads } = case;
         let wish = Wish::Measure { session: self.number, operation, size, depth };
-        let has_messages = operation == Operation::Gpspm;
-        // At most two requests per operation; a receive for each answer.
-        let (sends, receives) = (2 * depth as u32, if has_messages { depth as u32 } else { 1 });
+        // A receive for each message that the server may send.
+        let answers = match operation {
+            Operation::Gpspm => depth,
+            Operation::Send => RECEIVES / CREDIT,
+            _ => 0,
+        };
+        // At most two requests per operation; no queue has 0 entries.
+        let (sends, receives) = (2 * depth as u32, answers.max(1) as u32);
         let config = Config::new(self.library, self.timeout)?.queues(sends, receives)?;
         let Welcome { connection, peer, memory, .. } =
             connect(&self.peer, &config, self.target, self.timeout, wish, self.messages.as_ref())?;
@@ -142,16 +147,17 @@ impl Session {
         let usage = Usage::READ_TARGET | Usage::WRITE_SOURCE | Usage::SEND;
         let mut local = Memory::new(&self.peer, slots * stride, usage)?;
         local.fill(&(0..slots * stride).map(|i| (i ^ (i >> 8)) as u8).collect::<Vec<_>>());
-        let mail = has_messages.then(|| self.mail(&connection, depth)).transpose()?;
+        let mail = (answers > 0).then(|| self.mail(&connection, answers)).transpose()?;
         let first = index * slots * stride;
-        Ok(Channel { connection, work: Work { remote, local, mail, case: *case, slots, stride, first } })
+        let work = Work { remote, local, mail, credit: RECEIVES, case: *case, slots, stride, first };
+        Ok(Channel { connection, work })
     }
 
-    fn mail(&self, connection: &Connection, depth: usize) -> Result<Mail, Failure> {
-        let requests = Memory::new(&self.peer, depth * Mail::REQUEST, Usage::SEND)?;
-        let answers = Memory::new(&self.peer, depth * Persisted::LEN, Usage::RECV)?;
+    fn mail(&self, connection: &Connection, count: usize) -> Result<Mail, Failure> {
+        let requests = Memory::new(&self.peer, count * Mail::REQUEST, Usage::SEND)?;
+        let answers = Memory::new(&self.peer, count * Persisted::LEN, Usage::RECV)?;
         let mail = Mail { requests, answers };
-        for number in 0..depth {
+        for number in 0..count {
             connection.receive(mail.answer(number), number as u64)?;
         }
         Ok(mail)

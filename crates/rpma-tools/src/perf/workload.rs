@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::options::{Case, Operation};
-use super::protocol::{Persist, Persisted};
+use super::protocol::{CREDIT, Persist, Persisted};
 use crate::interrupt::{self, Wake};
 use crate::library::{Connection, Done, Flush, Memory, Notify, Queue, Range, RemoteMemory};
 
@@ -89,6 +89,8 @@ pub(super) struct Work {
     pub(super) remote: RemoteMemory,
     pub(super) local: Memory,
     pub(super) mail: Option<Mail>,
+    /// How many messages of `send` the server has receives for; no limit for other operations.
+    pub(super) credit: usize,
     pub(super) case: Case,
     /// The number of slots in the memory, which the operations use in turn.
     pub(super) slots: usize,
@@ -147,7 +149,8 @@ fn measure(
         }
         // At least one operation is measured, however long it takes.
         if now < clock.end || tally.operations == 0 {
-            while let Some(number) = flight.free.pop() {
+            while work.credit > 0 {
+                let Some(number) = flight.free.pop() else { break };
                 flight.posted[number] = Instant::now();
                 flight.waits[number] = work.post(connection, number)?;
             }
@@ -165,7 +168,7 @@ fn measure(
         }
         last = now;
         for done in &done {
-            let (number, completes) = work.taken(connection, done)?;
+            let Some((number, completes)) = work.taken(connection, done)? else { continue };
             let wrong = "a completion belongs to no request";
             let waits = flight.waits.get_mut(number).filter(|waits| **waits > 0).ok_or(wrong)?;
             *waits -= 1;
@@ -185,7 +188,7 @@ fn measure(
 impl Work {
     /// Posts an operation; returns its number of completions.
     fn post(&mut self, connection: &Connection, number: usize) -> Result<u8, String> {
-        let Self { remote, local, mail, case, .. } = self;
+        let Self { remote, local, mail, credit, case, .. } = self;
         let place = number % self.slots * self.stride;
         let there = self.first + place;
         let here = Range { memory: local, offset: place, len: case.size };
@@ -199,7 +202,10 @@ impl Work {
             (Operation::Read, _) => connection.read(here, remote, there, notify)?,
             (Operation::WriteFlush, _) => flush(Flush::Visibility)?,
             (Operation::Apm, _) => flush(Flush::Persistent)?,
-            (Operation::Send, _) => connection.send(here, notify)?,
+            (Operation::Send, _) => {
+                *credit -= 1;
+                connection.send(here, notify)?;
+            }
             (Operation::AtomicWrite, _) => {
                 connection.atomic_write(remote, there, (number as u64).to_ne_bytes(), notify)?;
             }
@@ -217,21 +223,28 @@ impl Work {
         Ok(1)
     }
 
-    /// The number of the operation to which a completion belongs, and whether the operation is done.
-    fn taken(&self, connection: &Connection, done: &Done) -> Result<(usize, bool), String> {
+    /// The number of the operation to which a completion belongs, and whether the operation is done; `None`
+    /// for a credit.
+    fn taken(&mut self, connection: &Connection, done: &Done) -> Result<Option<(usize, bool)>, String> {
         let number = done.number as usize;
-        let Some(mail) = &self.mail else { return Ok((number, true)) };
-        let Some(len) = done.received else { return Ok((number, false)) };
+        let has_answer = self.case.operation == Operation::Gpspm;
+        let (Some(mail), Some(len)) = (&self.mail, done.received) else {
+            return Ok(Some((number, !has_answer)));
+        };
         let mut bytes = [0; Persisted::LEN];
         let place = mail.answer(number);
         place.memory.get(place.offset, &mut bytes);
         connection.receive(place, number as u64)?;
+        if !has_answer {
+            self.credit += CREDIT;
+            return Ok(None);
+        }
         let answer = bytes.get(..len).and_then(Persisted::decode).ok_or("an answer is too short")?;
         if answer.errno != 0 {
             let why = std::io::Error::from_raw_os_error(answer.errno as i32);
             return Err(format!("the server could not make the data durable: {why}"));
         }
-        Ok((answer.number as usize, true))
+        Ok(Some((answer.number as usize, true)))
     }
 }
 
