@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::child;
-use crate::library::SONAME;
+use crate::library::{self, Library, SONAME};
 use crate::prefix;
 
 const PRELOAD: &str = "libsoftverbs.so";
+/// The variable that tells a process under test which librpma it must have loaded: `c` or `ours`.
+const LIBRARY: &str = "RPMA_SELFTEST_LIBRARY";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -54,6 +56,7 @@ impl End {
         for name in ["RPMA_PROVIDER", "SOFTVERBS_TRANSPORT", "SOFTVERBS_ONLY", "RPMA_METRICS"] {
             command.env_remove(name);
         }
+        command.env(LIBRARY, if self.is_c { "c" } else { "ours" });
         let transport = match self.carrier {
             Carrier::Device => None,
             Carrier::Iwarp => Some("iwarp"),
@@ -76,6 +79,21 @@ impl End {
             }
         }
         Ok(command)
+    }
+}
+
+/// The librpma that this process has loaded, if it is that of its end; ours has rpma_version(3).
+pub(super) fn loaded() -> Result<&'static Library, String> {
+    let library = library::for_tools()?;
+    let is_c = std::env::var(LIBRARY).is_ok_and(|wanted| wanted == "c");
+    is_wanted(is_c, library.version().as_deref()).map(|()| library)
+}
+
+fn is_wanted(is_c: bool, version: Option<&str>) -> Result<(), String> {
+    match (is_c, version) {
+        (true, None) | (false, Some(_)) => Ok(()),
+        (true, Some(version)) => Err(format!("librpma {version} was loaded instead of the C librpma")),
+        (false, None) => Err("the C librpma was loaded instead of ours: LD_LIBRARY_PATH".to_owned()),
     }
 }
 
@@ -115,5 +133,11 @@ mod tests {
         has(Carrier::Roce.ours(), "SOFTVERBS_TRANSPORT", Some("roce"));
         assert!(Carrier::Device.c().command(None).is_err());
         assert_eq!(Carrier::Iwarp.c().name(), "soft iWARP, C");
+    }
+
+    #[test]
+    fn the_loaded_library_must_be_that_of_the_end() {
+        assert!(is_wanted(false, Some("1.4.0")).is_ok() && is_wanted(true, None).is_ok());
+        assert!(is_wanted(true, Some("1.4.0")).is_err() && is_wanted(false, None).is_err());
     }
 }

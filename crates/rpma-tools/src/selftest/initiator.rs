@@ -5,11 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use super::end;
 use super::protocol::{Answer, Kind, LEN, Message, Request, SLOT, sum};
 use crate::address::Address;
 use crate::interrupt::{self, Wake};
 use crate::library::{
-    self, Config, Connection, Done, Event, Library, Memory, Notify, Peer, Range, RemoteMemory, Side, Usage,
+    Config, Connection, Done, Event, Library, Memory, Notify, Peer, Range, RemoteMemory, Side, Usage,
 };
 
 /// How long to wait for a connection, an event or a completion.
@@ -63,7 +64,7 @@ impl Drop for Link {
 impl Initiator {
     pub(super) fn new(address: &Address, short: bool) -> Result<Self, String> {
         let target: SocketAddr = address.resolve().map_err(|why| format!("{}: {why}", address.host))?;
-        let library = library::for_tools()?;
+        let library = end::loaded()?;
         let peer = Peer::new(library, library.context(&target.ip().to_string(), Side::Remote)?)?;
         let seeds = AtomicU32::new(std::process::id());
         Ok(Self { library, peer, ip: target.ip(), port: target.port(), short, seeds })

@@ -10,7 +10,7 @@ use super::end::End;
 
 /// Operations, sizes and depth of each run: latency, and bandwidth.
 pub(super) const RUNS: [[&str; 3]; 2] =
-    [["write,read,write-flush,apm,gpspm", "64", "1"], ["write,read", "64k", "16"]];
+    [["write,read,write-flush,send,apm,gpspm", "64", "1"], ["write,read", "64k", "16"]];
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Deserialize)]

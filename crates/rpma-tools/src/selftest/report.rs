@@ -2,6 +2,7 @@
 //! The results: the table, and the file to attach to an issue.
 
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::host::Host;
@@ -146,8 +147,30 @@ impl Report {
     }
 
     fn without_names(&self, text: String) -> String {
-        self.private.iter().fold(text, |text, (name, instead)| text.replace(name, instead))
+        self.private.iter().fold(text, |text, (name, instead)| replaced(&text, name, instead))
     }
+}
+
+/// Replaces an address or a path where it is whole: 10.0.0.1 is no part of 10.0.0.12, nor /home/a of /home/ab.
+fn replaced(text: &str, name: &str, instead: &str) -> String {
+    let (separator, is_part): (char, fn(char) -> bool) = match name.parse() {
+        Ok(IpAddr::V4(_)) => ('.', |c| c.is_ascii_digit()),
+        Ok(IpAddr::V6(_)) => (':', |c| c.is_ascii_hexdigit()),
+        Err(_) => ('.', |c| c.is_alphanumeric() || "_-".contains(c)),
+    };
+    let goes_on = |rest: &mut dyn Iterator<Item = char>| match rest.next() {
+        Some(c) if c == separator => rest.next().is_some_and(is_part),
+        next => next.is_some_and(is_part),
+    };
+    let (mut out, mut done) = (String::new(), 0);
+    for (at, _) in text.match_indices(name) {
+        let end = at + name.len();
+        let is_whole = !goes_on(&mut text[..at].chars().rev()) && !goes_on(&mut text[end..].chars());
+        out += &text[done..at];
+        out += if is_whole { instead } else { name };
+        done = end;
+    }
+    out + &text[done..]
 }
 
 /// The date of the day and the time, in UTC.
@@ -220,6 +243,22 @@ mod tests {
         for wanted in ["\nok   soft", "1970-01-01 00:00 UTC, 3 s\n", "messages: soft RoCE", "  kernel   "] {
             assert!(file.contains(wanted), "{wanted}: {file}");
         }
+    }
+
+    #[test]
+    fn only_whole_names_are_replaced() {
+        let of = |text, name| replaced(text, name, "X");
+        let text = "10.0.0.1 10.0.0.12 110.0.0.1 1.10.0.0.1 10.0.0.1.5 a:10.0.0.1:7204. 10.0.0.1.";
+        let expected = "X 10.0.0.12 110.0.0.1 1.10.0.0.1 10.0.0.1.5 a:X:7204. X.";
+        assert_eq!(of(text, "10.0.0.1"), expected);
+        assert_eq!(
+            of("[fd00::1]:7 fd00::12 fd00::1: 2:fd00::1 afd00::1", "fd00::1"),
+            "[X]:7 fd00::12 X: 2:fd00::1 afd00::1"
+        );
+        assert_eq!(
+            of("/root /root/a:/root=/rooted /root.old /a/root", "/root"),
+            "X X/a:X=/rooted /root.old /a/root"
+        );
     }
 
     #[test]

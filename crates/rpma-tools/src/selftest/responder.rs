@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
+use super::end;
 use super::protocol::{Answer, GUARD, Kind, LEN, Message, Request, SLOT, Welcome, pattern, sum};
 use super::{FAILED, PASSED, PORT, print};
 use crate::address::Address;
@@ -82,7 +83,7 @@ struct Responder {
 /// since a queue pair is created before the private data of its request can be read.
 pub(super) fn respond(address: &Address) -> Result<u8, String> {
     let (ip, port) = (address.resolve().map_err(|why| why.to_string())?.ip(), address.port.unwrap_or(PORT));
-    let library = library::for_tools()?;
+    let library = end::loaded()?;
     let peer = Peer::new(library, library.context(&ip.to_string(), Side::Local)?)?;
     let lent = Arc::new(Lent::new(&peer)?);
     let listeners = [
@@ -91,8 +92,7 @@ pub(super) fn respond(address: &Address) -> Result<u8, String> {
     ];
     let shared = shared(&peer);
     let responder = Responder { library, peer, lent, shared };
-    let line = serde_json::json!({ "type": "listening", "library": library.version() });
-    print(&line.to_string())?;
+    print("listening")?;
     let input = std::io::stdin().as_raw_fd();
     let fds = [listeners[0].fd()?, listeners[1].fd()?, input];
     loop {
