@@ -4,18 +4,17 @@
 
 mod ddio;
 mod devices;
-pub(crate) mod libraries;
+mod libraries;
 mod limits;
 mod metrics;
 mod namespaces;
-pub(crate) mod network;
+mod network;
 mod peer;
 mod pmem;
 mod provider;
 mod report;
 mod same_host;
 mod settings;
-pub(crate) mod system;
 
 use clap::Args;
 use std::path::PathBuf;
@@ -23,9 +22,9 @@ use std::process::ExitCode;
 
 use crate::address::Address;
 use crate::messages::Messages;
+use crate::system::System;
 use devices::Devices;
 use report::Report;
-use system::System;
 
 /// Check what an RDMA program needs on this host, and report how to fix problems
 ///

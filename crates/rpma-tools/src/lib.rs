@@ -10,11 +10,14 @@ mod elf;
 mod interrupt;
 mod library;
 mod messages;
+mod output;
 mod perf;
 mod ping;
 mod prefix;
 mod run;
+mod seconds;
 mod selftest;
+mod system;
 mod top;
 mod wait;
 

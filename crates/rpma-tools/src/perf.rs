@@ -20,13 +20,14 @@ mod workload;
 
 use clap::{Args, Subcommand, ValueEnum};
 use std::fmt;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::address::Address;
 use crate::interrupt;
+use crate::output::print;
+use crate::seconds::seconds;
 use measure::Plan;
 use options::{Case, MAX_REPEATS, Numbers, Operation, Percent};
 use origin::Origin;
@@ -78,14 +79,14 @@ pub(crate) struct Perf {
     #[arg(short, long, value_name = "COUNT", default_value = "1", value_parser = options::threads)]
     threads: Numbers,
     /// How long to measure each combination
-    #[arg(short = 'D', long, value_name = "SECONDS", default_value = "1", value_parser = options::seconds)]
+    #[arg(short = 'D', long, value_name = "SECONDS", default_value = "1", value_parser = seconds::<1>)]
     duration: Duration,
     /// How often to measure each combination, up to 30, in turn with the others; by default as often as the
     /// result of --compare, or once
     #[arg(short, long, value_name = "COUNT", value_parser = options::repeats)]
     repeat: Option<usize>,
     /// How long to wait for a connection, and for a completion
-    #[arg(short = 'W', long, value_name = "SECONDS", default_value = "5", value_parser = options::seconds)]
+    #[arg(short = 'W', long, value_name = "SECONDS", default_value = "5", value_parser = seconds::<1>)]
     timeout: Duration,
     /// Poll for completions all the time; otherwise a thread that has found none for 100 us sleeps
     #[arg(short, long)]
@@ -291,11 +292,4 @@ fn beginning(report: &Report) -> String {
         "PERF {server}: librpma {library}{provider}, {times}{duration_s} s per row; the server's region is {region}\n{}",
         report::heading(*repeat > 1)
     )
-}
-
-fn print(line: &str) -> Result<(), String> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{line}")
-        .and_then(|()| out.flush())
-        .map_err(|why| format!("the output cannot be written: {why}"))
 }

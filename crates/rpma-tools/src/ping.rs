@@ -8,12 +8,13 @@ mod summary;
 
 use clap::Args;
 use serde::Serialize;
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use crate::address::Address;
 use crate::interrupt::{self, Wake};
+use crate::output::print;
+use crate::seconds::seconds;
 use session::Host;
 use summary::Summary;
 
@@ -42,13 +43,13 @@ pub(crate) struct Ping {
     #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// The time between two reads
-    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = seconds::<0>)]
     interval: Duration,
     /// The length of a read in bytes, up to 1048576
     #[arg(short, long, value_name = "BYTES", default_value_t = 64, value_parser = size)]
     size: usize,
     /// How long to wait for a connection, and for an answer
-    #[arg(short = 'W', long, value_name = "SECONDS", default_value = "1", value_parser = timeout)]
+    #[arg(short = 'W', long, value_name = "SECONDS", default_value = "1", value_parser = seconds::<1>)]
     timeout: Duration,
     /// Print the first line and the summary only
     #[arg(short, long)]
@@ -60,21 +61,6 @@ pub(crate) struct Ping {
     #[arg(long, value_name = "ADDR[:PORT]", num_args = 0..=1, default_missing_value = "0.0.0.0",
         conflicts_with_all = ["count", "interval", "size", "timeout"])]
     serve: Option<Address>,
-}
-
-/// Parses a time of up to a day.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    const DAY: f64 = 86400.0;
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.0..=DAY).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("it must be a number from 0 to 86400".to_owned()),
-    }
-}
-
-/// Parses a time of at least a millisecond.
-fn timeout(text: &str) -> Result<Duration, String> {
-    let time = seconds(text)?;
-    if time < Duration::from_millis(1) { Err("it must be at least 0.001".to_owned()) } else { Ok(time) }
 }
 
 fn size(text: &str) -> Result<usize, String> {
@@ -197,8 +183,6 @@ impl Ping {
         if self.quiet { Ok(()) } else { self.print(line, text) }
     }
 
-    /// Flushes the output at once, so that a reader of a pipe gets it immediately, and nothing is lost if the
-    /// process is killed.
     fn print(&self, line: &Line<'_>, text: impl FnOnce() -> String) -> Result<(), String> {
         let text =
             if self.json { serde_json::to_string(line).map_err(|why| why.to_string())? } else { text() };
@@ -206,24 +190,12 @@ impl Ping {
     }
 }
 
-fn print(line: &str) -> Result<(), String> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{line}")
-        .and_then(|()| out.flush())
-        .map_err(|why| format!("the output cannot be written: {why}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn times_and_sizes_have_limits() {
-        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
-        for text in ["", "-1", "nan", "inf", "86401", "1s"] {
-            assert!(seconds(text).is_err(), "{text}");
-        }
-        assert!(timeout("0").is_err() && timeout("0.001").is_ok());
+    fn sizes_have_limits() {
         assert!(size("0").is_err() && size("1048577").is_err() && size("x").is_err());
         assert_eq!(size("1048576"), Ok(MAX_SIZE));
     }

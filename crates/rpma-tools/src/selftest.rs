@@ -28,6 +28,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::address::Address;
 use crate::interrupt;
+use crate::output::print;
 use cases::CASES;
 use child::Child;
 use control::{Control, Server};
@@ -399,11 +400,4 @@ fn part_of(part: &str, address: &Address, short: bool) -> Result<u8, String> {
         Ok(text) => print(&format!("ok {text}")).map(|()| PASSED),
         Err(why) => print(&format!("failed {}", why.replace('\n', " "))).map(|()| LOST),
     }
-}
-
-fn print(line: &str) -> Result<(), String> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{line}")
-        .and_then(|()| out.flush())
-        .map_err(|why| format!("the output cannot be written: {why}"))
 }

@@ -18,13 +18,15 @@ use clap::Args;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::interrupt::{self, Wake};
+use crate::output::print;
+use crate::seconds::seconds;
 use process::{Counters, Row};
 use screen::Screen;
 pub(crate) use source::directories;
@@ -52,7 +54,7 @@ pub(crate) struct Top {
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// The time between two tables
-    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = seconds::<50>)]
     interval: Duration,
     /// Print both tables once, after one interval
     #[arg(short = '1', long)]
@@ -60,13 +62,6 @@ pub(crate) struct Top {
     /// Print one JSON object per line instead
     #[arg(long)]
     json: bool,
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.05..=86400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("it must be a number from 0.05 to 86400".to_owned()),
-    }
 }
 
 /// A line of `--json`.
@@ -190,7 +185,7 @@ impl Top {
         let text = if self.json {
             let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             let time = (time.as_secs_f64() * 1e3).round() / 1e3;
-            serde_json::to_string(&Line { time, processes: rows }).map_err(|why| why.to_string())? + "\n"
+            serde_json::to_string(&Line { time, processes: rows }).map_err(|why| why.to_string())?
         } else {
             let processes = lines(table::of(PROCESSES, rows, Style::Exact, None));
             let connections = Listed::all(rows);
@@ -200,10 +195,7 @@ impl Top {
             };
             format!("{processes}{connections}{}", if self.once { "" } else { "\n" })
         };
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes())
-            .and_then(|()| out.flush())
-            .map_err(|why| format!("the output cannot be written: {why}"))
+        print(text.strip_suffix('\n').unwrap_or(&text))
     }
 }
 
@@ -239,13 +231,5 @@ mod tests {
         };
         assert!(of(&["-", "", "C.UTF-8"]) && of(&["en_US.utf8", "C"]));
         assert!(!of(&["C", "-", "C.UTF-8"]) && !of(&["-", "-", "-"]) && !of(&[]));
-    }
-
-    #[test]
-    fn an_interval_has_limits() {
-        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
-        for text in ["", "0", "0.01", "-1", "nan", "86401", "1s"] {
-            assert!(seconds(text).is_err(), "{text}");
-        }
     }
 }

@@ -13,6 +13,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::address::Address;
+use crate::seconds::seconds;
 
 /// The time between two looks.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -34,7 +35,7 @@ pub(crate) struct Wait {
     #[arg(value_name = "[ADDR:]PORT")]
     target: Target,
     /// Give up after this time
-    #[arg(short, long, value_name = "SECONDS", default_value = "30", value_parser = crate::ping::seconds)]
+    #[arg(short, long, value_name = "SECONDS", default_value = "30", value_parser = seconds::<0>)]
     timeout: Duration,
 }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::devices::Devices;
 use super::report::{Remedy, Report};
-use super::system::System;
+use crate::system::System;
 
 const PERFCTRLSTS_0: u64 = 0x180;
 const USE_ALLOCATING_FLOW_WR: u32 = 1 << 7;
@@ -101,8 +101,8 @@ fn register(port: &Path) -> std::io::Result<Option<u32>> {
 mod tests {
     use super::super::devices::tests::ADAPTER;
     use super::super::report::told;
-    use super::super::system::Fake;
     use super::*;
+    use crate::system::Fake;
     use std::fs;
     use std::os::unix::fs::symlink;
 

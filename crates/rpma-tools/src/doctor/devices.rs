@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 
 use super::report::Report;
 use super::settings::Wanted;
-use super::system::System;
+use crate::system::System;
 
 const CLASS: &str = "/sys/class/infiniband";
 const VERBS: &str = "/sys/class/infiniband_verbs";
@@ -229,8 +229,8 @@ fn group_name(gid: u32) -> Option<String> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::report::told;
-    use super::super::system::Fake;
     use super::*;
+    use crate::system::Fake;
 
     /// An adapter mlx5_0 with an active port on eth0, 10.0.0.1.
     pub(in super::super) const ADAPTER: &[(&str, &str)] = &[

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Which librpma a program gets, which others are installed, and which one programs are built with.
 
-use std::collections::BTreeSet;
-use std::env;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 use super::report::{Remedy, Report};
-use super::system::System;
 use crate::library::{Library, SONAME};
 use crate::prefix;
+use crate::system::System;
+use crate::system::installed::{installed, output, package};
 
 /// The hint for an old release.
 const NEWER: &str = "install librpma0 and librpma-dev 1.4 or newer";
@@ -109,44 +107,6 @@ fn name_of(path: &Path) -> String {
     }
 }
 
-/// The output of a program, if it exits with status 0.
-fn output(program: &str, arguments: &[&str]) -> Option<String> {
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null());
-    let output = command.output().ok().filter(|output| output.status.success())?;
-    Some(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// The package that a file belongs to, with its version, according to the package managers.
-pub(crate) fn package(path: &Path) -> Option<String> {
-    let by_dpkg = |path: &str| {
-        let owner = output("dpkg-query", &["-S", path])?;
-        let package = owner.split_once(": ")?.0.split(',').next()?.to_owned();
-        Some(format!("{package} {}", output("dpkg-query", &["-W", "-f", "${Version}", &package])?))
-    };
-    let path = path.to_str()?;
-    // dpkg may have the path from before /lib became a link to /usr/lib.
-    by_dpkg(path)
-        .or_else(|| by_dpkg(path.strip_prefix("/usr")?))
-        .or_else(|| output("rpm", &["-qf", "--qf", "%{NAME} %{VERSION}-%{RELEASE}", path]))
-}
-
-/// The library files that are in the cache of the dynamic linker, in LD_LIBRARY_PATH or in the usual places.
-pub(crate) fn installed(own: Option<&Path>) -> BTreeSet<PathBuf> {
-    let cache = ["ldconfig", "/sbin/ldconfig", "/usr/sbin/ldconfig"]
-        .iter()
-        .find_map(|program| output(program, &["-p"]));
-    let cached = cache.unwrap_or_default();
-    let cached = cached.lines().filter(|line| line.trim_start().starts_with(SONAME));
-    let cached = cached.filter_map(|line| Some(PathBuf::from(line.split_once(" => ")?.1)));
-    let search = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    let usual =
-        ["/usr", "/usr/local", "/"].into_iter().flat_map(|prefix| prefix::lib_dirs(Path::new(prefix)));
-    let dirs = env::split_paths(&search).filter(|dir| !dir.as_os_str().is_empty()).chain(usual);
-    let in_dirs = dirs.map(|dir| dir.join(SONAME));
-    cached.chain(in_dirs).chain(own.map(Path::to_owned)).filter_map(|path| path.canonicalize().ok()).collect()
-}
-
 /// Reports a build that pkg-config directs to a library other than `wanted`: that of this prefix or, without
 /// one, the library that programs run with.
 fn built_with(wanted: &Path, report: &mut Report) {
@@ -171,8 +131,8 @@ fn built_with(wanted: &Path, report: &mut Report) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::system::Fake;
     use super::*;
+    use crate::system::Fake;
 
     #[test]
     fn the_fix_depends_on_where_the_dynamic_linker_looks() {

@@ -3,18 +3,10 @@
 
 use super::devices::Devices;
 use super::report::Report;
-use super::system::System;
+use crate::system::{System, memlock};
 
 const CAP_IPC_LOCK: u32 = 14;
 const FIX: &str = "ulimit -l unlimited";
-
-/// The limits of locked memory, soft and hard.
-fn memlock() -> Option<(u64, u64)> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the call writes only to `limit`.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) == 0 };
-    known.then_some((limit.rlim_cur, limit.rlim_max))
-}
 
 fn size(bytes: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];

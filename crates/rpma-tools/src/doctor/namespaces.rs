@@ -5,7 +5,7 @@ use std::fs;
 
 use super::devices::Devices;
 use super::report::Report;
-use super::system::System;
+use crate::system::System;
 
 /// The identity of a namespace: the target of its link, with its number.
 fn namespace(system: &System, process: &str, kind: &str) -> Option<String> {
@@ -63,8 +63,8 @@ pub(super) fn check(system: &System, devices: &Devices, report: &mut Report) {
 #[cfg(test)]
 mod tests {
     use super::super::report::told;
-    use super::super::system::Fake;
     use super::*;
+    use crate::system::Fake;
     use std::os::unix::fs::symlink;
 
     #[test]

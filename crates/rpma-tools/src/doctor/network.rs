@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The path to the other side: address, route, interface, and the GIDs of a device on that interface.
 
-use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use super::devices::{Devices, Gid};
 use super::report::Report;
-use super::system::System;
 use crate::address::Address;
+use crate::system::{System, interface};
 
 /// The route to the other side.
 pub(super) struct Route {
@@ -64,51 +63,6 @@ fn source(target: SocketAddr) -> std::io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-/// The name of the network interface that has an address.
-fn interface(addr: IpAddr) -> Option<String> {
-    interfaces().into_iter().find(|(_, its)| *its == addr).map(|(name, _)| name)
-}
-
-/// The network interfaces with their addresses; none if they cannot be listed.
-pub(crate) fn interfaces() -> Vec<(String, IpAddr)> {
-    let mut list = std::ptr::null_mut();
-    // SAFETY: `list` is writable.
-    if unsafe { libc::getifaddrs(&mut list) } != 0 {
-        return Vec::new();
-    }
-    let mut found = Vec::new();
-    let mut entry = list;
-    // SAFETY: the list was returned by getifaddrs(3) and is not freed before the end: its entries are linked
-    // by ifa_next, their names are C strings, and an address is NULL or one of the family that it names, of
-    // that family's size.
-    unsafe {
-        while !entry.is_null() {
-            let of = (*entry).ifa_addr;
-            let its: Option<IpAddr> = if of.is_null() {
-                None
-            } else {
-                match i32::from((*of).sa_family) {
-                    libc::AF_INET => {
-                        let addr = of.cast::<libc::sockaddr_in>().read_unaligned().sin_addr.s_addr;
-                        Some(Ipv4Addr::from(u32::from_be(addr)).into())
-                    }
-                    libc::AF_INET6 => {
-                        let addr = of.cast::<libc::sockaddr_in6>().read_unaligned().sin6_addr.s6_addr;
-                        Some(Ipv6Addr::from(addr).into())
-                    }
-                    _ => None,
-                }
-            };
-            if let Some(addr) = its {
-                found.push((CStr::from_ptr((*entry).ifa_name).to_string_lossy().into_owned(), addr));
-            }
-            entry = (*entry).ifa_next;
-        }
-        libc::freeifaddrs(list);
-    }
-    found
-}
-
 /// Reports the GIDs that the devices of an interface have for its address.
 fn gids(devices: &Devices, interface: &str, local: IpAddr, report: &mut Report) {
     let mut has_device = false;
@@ -159,8 +113,8 @@ fn gids(devices: &Devices, interface: &str, local: IpAddr, report: &mut Report) 
 mod tests {
     use super::super::devices::tests::ADAPTER;
     use super::super::report::told;
-    use super::super::system::Fake;
     use super::*;
+    use crate::system::Fake;
 
     #[test]
     fn loopback_is_reached_through_lo() {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::provider::Chosen;
 use super::report::{Remedy, Report};
-use super::system::System;
+use crate::system::System;
 
 /// How a mapping of the file reaches the medium.
 #[derive(Debug, PartialEq, Eq)]
@@ -226,8 +226,8 @@ fn domain(system: &System, device: &Path) -> Domain {
 #[cfg(test)]
 mod tests {
     use super::super::report::told;
-    use super::super::system::Fake;
     use super::*;
+    use crate::system::Fake;
     use std::os::unix::fs::symlink;
 
     #[test]

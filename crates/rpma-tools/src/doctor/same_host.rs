@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 
 use super::report::{Remedy, Report};
-use super::system::System;
+use crate::system::System;
 
 /// The result of a system call.
 fn checked(ret: isize) -> io::Result<isize> {
@@ -121,8 +121,8 @@ pub(super) fn check(system: &System, report: &mut Report) {
 #[cfg(test)]
 mod tests {
     use super::super::report::told;
-    use super::super::system::Fake;
     use super::*;
+    use crate::system::Fake;
 
     #[test]
     fn what_is_tried_works_or_is_said() {

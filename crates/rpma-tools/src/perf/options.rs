@@ -4,7 +4,6 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
-use std::time::Duration;
 
 /// The maximum number of bytes of an operation.
 pub(super) const MAX_SIZE: usize = 64 << 20;
@@ -151,14 +150,6 @@ pub(super) fn memory(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Parses a time from a millisecond to a day.
-pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.001..=86400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("it must be a number from 0.001 to 86400".to_owned()),
-    }
-}
-
 /// The limit of `--fail-over`, in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Percent(pub(super) f64);
@@ -241,11 +232,6 @@ mod tests {
         }
         assert!(depths("513").is_err() && threads("65").is_err() && depths("1..512").is_ok());
         assert!(memory("4095").is_err() && memory("1M") == Ok(1 << 20));
-        assert!(
-            seconds("0").is_err()
-                && seconds("nan").is_err()
-                && seconds("0.5") == Ok(Duration::from_millis(500))
-        );
     }
 
     #[test]

@@ -13,10 +13,11 @@ use super::lent::Lent;
 use super::options::Operation;
 use super::protocol::{Answer, Nonsense, Wish};
 use super::responder::{Responder, Role};
-use super::{INTERRUPTED, PORT, options, print};
+use super::{INTERRUPTED, PORT, options};
 use crate::address::Address;
 use crate::interrupt::{self, Wake};
 use crate::library::{self, Config, Library, Listener, Memory, Peer, Request, Side, Usage};
+use crate::output::print;
 
 /// The maximum number of connections: those of a client with the most threads, and some for clients that are
 /// refused because the server is busy.

@@ -5,10 +5,11 @@
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-use super::{INTERRUPTED, MAX_SIZE, PORT, print};
+use super::{INTERRUPTED, MAX_SIZE, PORT};
 use crate::address::Address;
 use crate::interrupt::{self, Wake};
 use crate::library::{self, Connection, Event, Listener, Memory, Peer, Side, Usage};
+use crate::output::print;
 
 /// The beginning of the private data of an answer; the descriptor of the memory follows.
 pub(super) const MAGIC: &[u8] = b"rpma ping 1\n";

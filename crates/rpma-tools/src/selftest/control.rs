@@ -16,6 +16,7 @@ use super::end::End;
 use super::host::Host;
 use super::{PART, RESPOND, is_port_taken};
 use crate::interrupt::{self, Wake};
+use crate::output::printable_lines;
 
 const VERSION: u32 = 1;
 /// The maximum length of a line in bytes.
@@ -108,9 +109,7 @@ fn read<T: DeserializeOwned>(from: &mut BufReader<TcpStream>, limit: Duration) -
 /// Replaces the control characters of all strings: some of them reach the terminal and the report.
 fn filter(value: &mut serde_json::Value) {
     match value {
-        serde_json::Value::String(text) => {
-            *text = text.replace(|of: char| of.is_control() && of != '\n', "?")
-        }
+        serde_json::Value::String(text) => *text = printable_lines(text),
         serde_json::Value::Array(values) => values.iter_mut().for_each(filter),
         serde_json::Value::Object(members) => members.values_mut().for_each(filter),
         _ => {}

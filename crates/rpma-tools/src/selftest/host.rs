@@ -6,10 +6,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use super::end::{self, Carrier};
-use crate::doctor::libraries;
-use crate::doctor::network::interfaces;
-use crate::doctor::system::System;
 use crate::prefix;
+use crate::system::installed::{installed, package};
+use crate::system::{System, interface, interfaces, memlock};
 
 const CLASS: &str = "/sys/class/infiniband";
 /// The version of rdma-core is the end of the name of this file: libibverbs.so.1.14.44.0.
@@ -57,7 +56,7 @@ impl Host {
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
         settings.sort();
-        let of_c = |path: &Path| libraries::package(path).unwrap_or("of a release before 1.4".to_owned());
+        let of_c = |path: &Path| package(path).unwrap_or("of a release before 1.4".to_owned());
         Self {
             name: system.read("/proc/sys/kernel/hostname").filter(|_| names),
             rpma: env!("CARGO_PKG_VERSION").to_owned(),
@@ -67,7 +66,7 @@ impl Host {
             system: os.unwrap_or("not known").trim_matches('"').to_owned(),
             architecture: std::env::consts::ARCH.to_owned(),
             processors: std::thread::available_parallelism().map_or(0, usize::from),
-            locked_memory: locked_memory(),
+            locked_memory: memlock().map(|(soft, _)| soft).filter(|&bytes| bytes != libc::RLIM_INFINITY),
             device: device_of(&system, address),
             settings,
         }
@@ -104,13 +103,6 @@ impl Host {
     }
 }
 
-fn locked_memory() -> Option<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is writable; the call does not fail with these arguments.
-    unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) };
-    Some(limit.rlim_cur).filter(|&bytes| bytes != libc::RLIM_INFINITY)
-}
-
 fn rdma_core() -> Option<String> {
     let dirs = ["/usr", "/"].into_iter().flat_map(|prefix| prefix::lib_dirs(Path::new(prefix)));
     let file = dirs.map(|dir| dir.join(VERBS)).find_map(|path| path.canonicalize().ok())?;
@@ -121,7 +113,7 @@ fn rdma_core() -> Option<String> {
 
 /// A C librpma that is installed: the newest by its name.
 pub(super) fn c_library() -> Option<PathBuf> {
-    libraries::installed(None).into_iter().rev().find(|path| end::is_c(path))
+    installed(None).into_iter().rev().find(|path| end::is_c(path))
 }
 
 /// The network interfaces of a device.
@@ -147,7 +139,7 @@ fn netdevs(system: &System, device: &str) -> Vec<String> {
 }
 
 fn device_of(system: &System, address: IpAddr) -> Option<Device> {
-    let interface = interfaces().into_iter().find(|(_, its)| *its == address)?.0;
+    let interface = interface(address)?;
     let mut devices = system.names(CLASS).into_iter();
     devices
         .find(|name| netdevs(system, name).contains(&interface))
@@ -220,7 +212,7 @@ fn address_in(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::system::Fake;
+    use crate::system::Fake;
 
     const DEVICES: &[(&str, &str)] = &[
         ("/sys/class/infiniband/mlx5_0/node_type", "1: CA\n"),

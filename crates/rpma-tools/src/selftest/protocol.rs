@@ -3,6 +3,8 @@
 //!
 //! Version 1. Bytes after the fields of private data are ignored, since a transport may pad them with zeros.
 
+use crate::output::printable;
+
 /// The remotely accessible memory of a responder, in bytes; [`GUARD`] bytes follow that are not.
 pub(super) const LEN: usize = 256 << 10;
 pub(super) const GUARD: usize = 4096;
@@ -138,8 +140,8 @@ impl Answer {
                 readable: counted()?,
             })),
             1 => {
-                let why = String::from_utf8_lossy(&counted()?).into_owned();
-                Some(Self::Refused(why.chars().filter(|c| !c.is_control()).collect()))
+                let why = counted()?;
+                Some(Self::Refused(printable(&String::from_utf8_lossy(&why))))
             }
             _ => None,
         }

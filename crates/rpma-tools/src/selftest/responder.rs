@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 
 use super::end;
 use super::protocol::{Answer, GUARD, Kind, LEN, Message, Request, SLOT, Welcome, pattern, sum};
-use super::{FAILED, PASSED, PORT, print};
+use super::{FAILED, PASSED, PORT};
 use crate::address::Address;
 use crate::interrupt::{self, Wake};
 use crate::library::{
     self, Config, Connection, Done, Library, Listener, Memory, Notify, Peer, Range, SharedReceives, Side,
     Usage,
 };
+use crate::output::print;
 
 /// The receives of a connection, and those of the shared receive queue.
 const RECEIVES: usize = 4;

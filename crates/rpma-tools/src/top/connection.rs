@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use super::latency::{self, Buckets, Latency};
 use super::text::Sample;
 use super::traffic::{Totals, Traffic, whole};
+use crate::output::printable;
 
 /// The counters of a connection at one time.
 #[derive(Clone, Debug, Default)]
@@ -74,11 +75,6 @@ pub(super) fn of(samples: &[Sample]) -> Connections {
         }
     }
     connections
-}
-
-/// Replaces control characters, which must not reach the terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 impl Connection {

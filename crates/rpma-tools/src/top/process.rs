@@ -10,6 +10,7 @@ use super::connection::{self, Connections};
 use super::latency::{self, Buckets, Latency};
 use super::text::{self, Sample};
 use super::traffic::{By, Totals, Traffic, rates, rounded, whole};
+use crate::output::printable;
 
 /// The counters of a process at one time.
 #[derive(Clone, Debug)]
@@ -184,8 +185,7 @@ impl Counters {
 
 fn command(pid: u32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    // A name may contain control characters, which must not reach the terminal.
-    Some(name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect())
+    Some(printable(name.trim_end()))
 }
 
 #[cfg(test)]

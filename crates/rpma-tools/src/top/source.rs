@@ -9,6 +9,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::output::printable_lines;
+
 /// How long a process may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The maximum length of a text that is read.
@@ -35,7 +37,7 @@ pub(super) fn sockets(directory: &Path) -> Vec<PathBuf> {
 /// The text of the counters at a path. It may be another user's: no control character reaches the terminal,
 /// and what would block, such as a FIFO, is not opened.
 pub(super) fn read(path: &Path) -> io::Result<String> {
-    Ok(unfiltered(path)?.replace(|of: char| of.is_control() && of != '\n', "?"))
+    unfiltered(path).map(|text| printable_lines(&text))
 }
 
 fn unfiltered(path: &Path) -> io::Result<String> {

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The files through which the kernel describes the system.
+//! What is known of this host: the files through which the kernel describes it; and what else several commands
+//! ask for.
 
+pub(crate) mod installed;
+
+use std::ffi::CStr;
 use std::fs::{self, OpenOptions};
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 /// This host, or a tree of files that looks like one.
@@ -16,7 +21,7 @@ impl System {
     }
 
     /// A file by its absolute path.
-    pub(super) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+    pub(crate) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
@@ -27,7 +32,7 @@ impl System {
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
-    pub(super) fn exists(&self, path: impl AsRef<Path>) -> bool {
+    pub(crate) fn exists(&self, path: impl AsRef<Path>) -> bool {
         self.path(path).exists()
     }
 
@@ -41,19 +46,19 @@ impl System {
     }
 
     /// Opens a device as a program would, and closes it at once.
-    pub(super) fn open(&self, path: impl AsRef<Path>) -> io::Result<()> {
+    pub(crate) fn open(&self, path: impl AsRef<Path>) -> io::Result<()> {
         OpenOptions::new().read(true).write(true).open(self.path(path)).map(drop)
     }
 
     /// A line of /proc/self/status.
-    pub(super) fn status(&self, name: &str) -> Option<String> {
+    pub(crate) fn status(&self, name: &str) -> Option<String> {
         let text = self.read("/proc/self/status")?;
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         line.map(|value| value.trim().to_owned())
     }
 
     /// The container engine that started this process, if it left a marker file.
-    pub(super) fn container(&self) -> Option<String> {
+    pub(crate) fn container(&self) -> Option<String> {
         if let Some(name) = self.read("/run/systemd/container").filter(|name| !name.is_empty()) {
             return Some(name);
         }
@@ -62,13 +67,13 @@ impl System {
     }
 
     /// Whether a capability is among the effective ones of this process; `None`: not available in /proc.
-    pub(super) fn has_capability(&self, number: u32) -> Option<bool> {
+    pub(crate) fn has_capability(&self, number: u32) -> Option<bool> {
         let effective = u64::from_str_radix(&self.status("CapEff")?, 16).ok()?;
         Some(effective >> number & 1 == 1)
     }
 
     /// Whether the running kernel has a module of this name, loadable or built in.
-    pub(super) fn has_module(&self, name: &str) -> bool {
+    pub(crate) fn has_module(&self, name: &str) -> bool {
         let Some(release) = self.read("/proc/sys/kernel/osrelease") else { return false };
         let is_it = |line: &str| {
             let file = line.split(':').next().unwrap_or("").rsplit('/').next().unwrap_or("");
@@ -79,6 +84,59 @@ impl System {
                 .is_some_and(|text| text.lines().any(is_it))
         })
     }
+}
+
+/// The name of the network interface that has an address.
+pub(crate) fn interface(addr: IpAddr) -> Option<String> {
+    interfaces().into_iter().find(|(_, its)| *its == addr).map(|(name, _)| name)
+}
+
+/// The network interfaces with their addresses; none if they cannot be listed.
+pub(crate) fn interfaces() -> Vec<(String, IpAddr)> {
+    let mut list = std::ptr::null_mut();
+    // SAFETY: `list` is writable.
+    if unsafe { libc::getifaddrs(&mut list) } != 0 {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    let mut entry = list;
+    // SAFETY: the list was returned by getifaddrs(3) and is not freed before the end: its entries are linked
+    // by ifa_next, their names are C strings, and an address is NULL or one of the family that it names, of
+    // that family's size.
+    unsafe {
+        while !entry.is_null() {
+            let of = (*entry).ifa_addr;
+            let its: Option<IpAddr> = if of.is_null() {
+                None
+            } else {
+                match i32::from((*of).sa_family) {
+                    libc::AF_INET => {
+                        let addr = of.cast::<libc::sockaddr_in>().read_unaligned().sin_addr.s_addr;
+                        Some(Ipv4Addr::from(u32::from_be(addr)).into())
+                    }
+                    libc::AF_INET6 => {
+                        let addr = of.cast::<libc::sockaddr_in6>().read_unaligned().sin6_addr.s6_addr;
+                        Some(Ipv6Addr::from(addr).into())
+                    }
+                    _ => None,
+                }
+            };
+            if let Some(addr) = its {
+                found.push((CStr::from_ptr((*entry).ifa_name).to_string_lossy().into_owned(), addr));
+            }
+            entry = (*entry).ifa_next;
+        }
+        libc::freeifaddrs(list);
+    }
+    found
+}
+
+/// The limits of locked memory, soft and hard.
+pub(crate) fn memlock() -> Option<(u64, u64)> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the call writes only to `limit`.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) == 0 };
+    known.then_some((limit.rlim_cur, limit.rlim_max))
 }
 
 /// A tree for tests, removed when it is dropped.
@@ -97,7 +155,7 @@ impl Fake {
         fake
     }
 
-    pub(super) fn add(&self, files: &[(&str, &str)]) {
+    pub(crate) fn add(&self, files: &[(&str, &str)]) {
         for (path, text) in files {
             let path = self.system.path(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
