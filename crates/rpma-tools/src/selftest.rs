@@ -335,7 +335,7 @@ impl Test {
             (Some(crash), _) => Err(crash),
             (None, Some(("ok", text))) => Ok(text.to_owned()),
             (None, Some((_, text))) => Err(text.to_owned()),
-            (None, None) => Err(remains.log.lines().last().unwrap_or("it has printed nothing").to_owned()),
+            (None, None) => Err(child::reason(&remains.log).unwrap_or("it has printed nothing").to_owned()),
         };
         match result {
             Ok(text) => (Outcome::Passed, text, remains.log),

@@ -139,6 +139,13 @@ impl Child {
     }
 }
 
+/// Why a process has failed, according to its log: the message of this program, or the last line.
+pub(super) fn reason(log: &str) -> Option<&str> {
+    let message = |line: &'_ str| line.starts_with("rpma selftest: ") || line.starts_with("rpma perf: ");
+    let said = log.lines().rev().find(|line| message(line));
+    said.map(|line| line.split_once(": ").map_or(line, |(_, why)| why)).or(log.lines().last())
+}
+
 fn crashed(status: ExitStatus) -> Option<String> {
     match (status.code(), status.signal()) {
         (Some(0..=2), _) => None,
@@ -164,6 +171,12 @@ mod tests {
         assert_eq!(crash.as_deref(), Some("it was killed by signal 11"));
         let crash = shell("exec sleep 100").end(Duration::from_millis(50)).crash;
         assert!(crash.unwrap().contains("did not end"));
+    }
+
+    #[test]
+    fn the_reason_is_what_this_program_says() {
+        let log = "rpma selftest: no device: why\nsoftverbs: warn: something else";
+        assert_eq!((reason(log), reason("a\nb"), reason("")), (Some("no device: why"), Some("b"), None));
     }
 
     #[test]

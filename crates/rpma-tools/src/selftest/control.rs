@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::child::Child;
+use super::child::{self, Child};
 use super::end::End;
 use super::host::Host;
 use super::{PART, RESPOND, is_port_taken};
@@ -243,10 +243,9 @@ impl Session<'_> {
             }
             failed = child.stop();
         }
-        // The last line is the message of the program; the C librpma gives no reasons.
-        let last = failed.lines().find(|line| is_port_taken(line)).or(failed.lines().last());
-        let last = last.unwrap_or("a responder does not listen");
-        Err(last.trim_start_matches("rpma selftest: ").trim_start_matches("rpma perf: ").to_owned())
+        // The C librpma gives no reasons.
+        let why = failed.lines().find(|line| is_port_taken(line)).or(child::reason(&failed));
+        Err(why.unwrap_or("a responder does not listen").to_owned())
     }
 }
 

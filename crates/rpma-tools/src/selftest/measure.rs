@@ -5,7 +5,7 @@ use serde::Deserialize;
 use std::path::Path;
 use std::time::Duration;
 
-use super::child::Child;
+use super::child::{self, Child};
 use super::end::End;
 
 /// Operations, sizes and depth of each run: latency, and bandwidth.
@@ -90,7 +90,7 @@ pub(super) fn measure(
         Ok(child) => child.end(LIMIT),
         Err(why) => return Measured::failed(why),
     };
-    let said = remains.log.lines().last().unwrap_or("rpma perf has printed nothing").to_owned();
+    let said = child::reason(&remains.log).unwrap_or("rpma perf has printed nothing").to_owned();
     let output: Option<Output> = serde_json::from_str(&remains.lines.join("\n")).ok();
     let (rows, ended) = match (output, remains.crash) {
         (Some(Output { results, failure: None }), None) => (results, Ok(())),
