@@ -4,8 +4,8 @@
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Prints a line, or lines, and flushes them at once, so that a reader of a pipe gets them immediately, and nothing
-/// is lost if the process is killed.
+/// Prints a line, or lines, and flushes them at once, so that a reader of a pipe gets them immediately, and
+/// nothing is lost if the process is killed.
 pub(crate) fn print(line: &str) -> Result<(), String> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}")
@@ -13,7 +13,8 @@ pub(crate) fn print(line: &str) -> Result<(), String> {
         .map_err(|why| format!("the output cannot be written: {why}"))
 }
 
-/// A text of another program or host, whose control characters must not reach the terminal: they are replaced.
+/// A text of another program or host, whose control characters must not reach the terminal: they are
+/// replaced.
 pub(crate) fn printable(text: &str) -> String {
     text.replace(char::is_control, "?")
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What is known of this host: the files through which the kernel describes it; and what else several commands
-//! ask for.
+//! What is known of this host: the files through which the kernel describes it; and what else several
+//! commands ask for.
 
 pub(crate) mod installed;
 

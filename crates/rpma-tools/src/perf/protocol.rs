@@ -222,9 +222,9 @@ impl Persisted {
     }
 }
 
-/// How many messages a client of `send` may have sent that the server has not credited; the server has as many
-/// receives posted. The acknowledgement of a message does not say that its receive was posted again, and an
-/// adapter holds a message without a receive back for 655 ms, the RNR timer that rdma_cm sets.
+/// How many messages a client of `send` may have sent that the server has not credited; the server has as
+/// many receives posted. The acknowledgement of a message does not say that its receive was posted again, and
+/// after the RNR NAK of a message without a receive the client waits 655 ms, the timer that rdma_cm sets.
 pub(super) const RECEIVES: usize = 2 * MAX_DEPTH;
 /// How many messages the server takes, and posts their receives again, before it sends [`CREDITED`].
 pub(super) const CREDIT: usize = RECEIVES / 2;

@@ -152,7 +152,8 @@ impl Report {
     }
 }
 
-/// Replaces an address or a path where it is whole: 10.0.0.1 is no part of 10.0.0.12, nor /home/a of /home/ab.
+/// Replaces an address or a path where it is whole: 10.0.0.1 is no part of 10.0.0.12, nor /home/a of
+/// /home/ab.
 fn replaced(text: &str, name: &str, instead: &str) -> String {
     let (separator, is_part): (char, fn(char) -> bool) = match name.parse() {
         Ok(IpAddr::V4(_)) => ('.', |c| c.is_ascii_digit()),
