@@ -351,19 +351,25 @@ impl Conn {
     #[cold]
     fn keep_ending(&self, event: rpma_conn_event, status: c_int) {
         let mut is_kept = false;
-        // SAFETY: the queue is alive as long as the connection.
-        unsafe {
-            (self.api.ending)(self.cq().as_ptr(), self.qp_num(), &mut |ending, is_failure| {
-                if is_failure {
-                    is_kept = true;
-                    failure::report(NEXT_EVENT, format_args!("{}: {ending}", text_of(event)));
-                }
-            });
-        }
+        self.ending(&mut |ending, is_failure| {
+            if is_failure {
+                is_kept = true;
+                failure::report(NEXT_EVENT, format_args!("{}: {ending}", text_of(event)));
+            }
+        });
         // A device reports no reason.
         if !is_kept && event == rpma_conn_event::RPMA_CONN_LOST {
             self.report(event, format_args!(", status {status}"));
         }
+    }
+
+    /// Calls `then` with a text about how the connection ended, and whether that was a failure, that is,
+    /// neither side closed it; known before the first completion that it causes. Not called if it has not
+    /// ended, or by a device, which does not say.
+    #[cold]
+    pub fn ending(&self, then: &mut dyn FnMut(&str, bool)) {
+        // SAFETY: the queue is alive as long as the connection.
+        unsafe { (self.api.ending)(self.cq().as_ptr(), self.qp_num(), then) }
     }
 
     fn report(&self, event: rpma_conn_event, what: fmt::Arguments<'_>) {

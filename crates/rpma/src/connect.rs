@@ -136,7 +136,7 @@ impl Connect {
         self
     }
 
-    fn prepare(self) -> Result<(Vec<SocketAddr>, Attempt)> {
+    pub(crate) fn prepare(self) -> Result<(Vec<SocketAddr>, Attempt)> {
         let Self { peer, to, queues, timeout, offers, own, is_raw } = self;
         let data = if is_raw { own } else { private_data::encode(&offers, &own)? };
         Ok((to?, Attempt { peer, queues, timeout, data }))
@@ -167,7 +167,7 @@ impl Connect {
 
 /// What is the same for each address of a name.
 #[derive(Clone)]
-struct Attempt {
+pub(crate) struct Attempt {
     peer: Peer,
     queues: Queues,
     timeout: Option<Duration>,
@@ -176,7 +176,7 @@ struct Attempt {
 
 impl Attempt {
     /// Resolves the address and sends the request; this may take the time of the timeout.
-    fn begin(&self, at: SocketAddr) -> Result<Arc<Shared>> {
+    pub(crate) fn begin(&self, at: SocketAddr) -> Result<Arc<Shared>> {
         let cfg = self.queues.cfg(self.timeout)?;
         let (host, port) = host_and_port(at);
         let failed = |code| Error::of(format_args!("{at}: connect"), code).with(ErrorKind::Unreachable);

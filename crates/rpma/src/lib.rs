@@ -57,6 +57,11 @@
 //! [`Op::wait`], [`Connect::wait`], [`Listener::wait_accept`]. Other runtimes watch the descriptor of a
 //! [`Conn`] and call [`Conn::process`].
 //!
+//! # Tests
+//!
+//! [`testing::pair`] makes both ends of a connection in one process, without a device, and fails and delays
+//! what the test says.
+//!
 //! # Environment
 //!
 //! This crate reads no variable but in [`Provider::from_env`]. The providers read theirs, as for C programs:
@@ -79,6 +84,8 @@ mod region;
 mod remote;
 mod shared;
 mod table;
+#[cfg(feature = "soft")]
+pub mod testing;
 mod words;
 mod work;
 

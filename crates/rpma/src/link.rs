@@ -153,6 +153,14 @@ impl Link {
         }
     }
 
+    /// How the connection ended, and whether that was a failure, that is, neither side closed it. A device
+    /// does not say.
+    pub(crate) fn ending(&self) -> Option<(String, bool)> {
+        let mut ending = None;
+        self.conn.ending(&mut |text, is_failure| ending = Some((text.to_owned(), is_failure)));
+        ending
+    }
+
     pub(crate) fn disconnect(&self) -> Result<()> {
         self.conn.disconnect().map_err(|code| Error::of("Conn::close", code))
     }
@@ -192,7 +200,6 @@ fn completion(entry: &ibv_wc) -> Completion {
 /// The failure of an operation whose completion has this status.
 pub(crate) fn failure(peer: Option<SocketAddr>, call: &Request, status: ibv_wc_status::Type) -> Error {
     let kind = match status {
-        ibv_wc_status::IBV_WC_WR_FLUSH_ERR => ErrorKind::Closed,
         ibv_wc_status::IBV_WC_RETRY_EXC_ERR => ErrorKind::Lost,
         ibv_wc_status::IBV_WC_REM_ACCESS_ERR => ErrorKind::NotPermitted,
         other => ErrorKind::Status(other),
@@ -201,7 +208,7 @@ pub(crate) fn failure(peer: Option<SocketAddr>, call: &Request, status: ibv_wc_s
 }
 
 /// The call of a request, with its peer, as errors begin.
-fn name_of(peer: Option<SocketAddr>, request: &Request) -> String {
+pub(crate) fn name_of(peer: Option<SocketAddr>, request: &Request) -> String {
     let call = request.call();
     peer.map_or_else(|| format!("Conn::{call}"), |peer| format!("{peer}: Conn::{call}"))
 }

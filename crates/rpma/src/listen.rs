@@ -64,11 +64,14 @@ impl Listening {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn next(&self, waker: &Waker) -> Option<(Result<Request>, Queues)> {
+    /// The next request; without one, `waker` is woken when one arrives.
+    fn next(&self, waker: Option<&Waker>) -> Option<(Result<Request>, Queues)> {
         let mut state = self.lock();
         let next = state.arrived.pop_front();
-        if next.is_none() && !state.waiting.iter().any(|known| known.will_wake(waker)) {
-            state.waiting.push(waker.clone());
+        if let (None, Some(waker)) = (&next, waker) {
+            if !state.waiting.iter().any(|known| known.will_wake(waker)) {
+                state.waiting.push(waker.clone());
+            }
         }
         next.map(|next| (next, state.queues))
     }
@@ -180,9 +183,9 @@ impl Listener {
     pub async fn accept(&self) -> Result<Incoming> {
         let next = poll_fn(|context| {
             ready::in_budget(context, |context| {
-                let next = self.0.next(context.waker()).or_else(|| {
+                let next = self.0.next(Some(context.waker())).or_else(|| {
                     ready::watch(&self.0, context.waker());
-                    self.0.next(context.waker())
+                    self.0.next(Some(context.waker()))
                 });
                 next.map_or(Poll::Pending, Poll::Ready)
             })
@@ -195,7 +198,16 @@ impl Listener {
     /// # Errors
     /// As for [`accept`](Self::accept).
     pub fn wait_accept(&self) -> Result<Incoming> {
-        self.incoming(ready::block_on(&*self.0, |waker| self.0.next(waker))?)
+        self.incoming(ready::block_on(&*self.0, |waker| self.0.next(Some(waker)))?)
+    }
+
+    /// The next request, if one has arrived.
+    ///
+    /// # Errors
+    /// As for [`accept`](Self::accept).
+    pub fn try_accept(&self) -> Option<Result<Incoming>> {
+        self.0.drive();
+        Some(self.incoming(self.0.next(None)?))
     }
 
     /// Takes the requests that arrived; for programs without a runtime, when the descriptor is readable.

@@ -224,14 +224,25 @@ impl Wake for Unpark {
     }
 }
 
+fn not_waited(errno: rustix::io::Errno) -> Error {
+    Error::new(ErrorKind::OutOfMemory, format_args!("waiting for a connection: {errno}"))
+}
+
+/// Waits until one of these descriptors is readable, or a signal arrives.
+pub(crate) fn wait_for<'a>(fds: impl Iterator<Item = BorrowedFd<'a>>) -> Result<()> {
+    let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    match poll(&mut fds, None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(errno) => Err(not_waited(errno)),
+    }
+}
+
 /// Waits on this thread until `check`, which keeps the waker, has a result.
 ///
 /// Each waiting thread watches the object's descriptors and one of its own, so that it does not matter which
 /// of them drives the object.
 pub(crate) fn block_on<D: Driven, T>(object: &D, mut check: impl FnMut(&Waker) -> Option<T>) -> Result<T> {
-    let failed =
-        |errno| Error::new(ErrorKind::OutOfMemory, format_args!("waiting for a connection: {errno}"));
-    let own = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+    let own = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(not_waited)?;
     let unpark = Arc::new(Unpark(own));
     let waker = Waker::from(unpark.clone());
     loop {
@@ -242,13 +253,7 @@ pub(crate) fn block_on<D: Driven, T>(object: &D, mut check: impl FnMut(&Waker) -
         if let Some(done) = check(&waker) {
             return Ok(done);
         }
-        let mut fds: Vec<_> =
-            object.fds().into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        fds.push(PollFd::new(&unpark.0, PollFlags::IN));
-        match poll(&mut fds, None) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(failed(errno)),
-        }
+        wait_for(object.fds().into_iter().chain([unpark.0.as_fd()]))?;
         let _ = rustix::io::read(&unpark.0, &mut [0; 8]);
     }
 }

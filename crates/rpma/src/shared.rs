@@ -8,6 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
+use rdma_sys::ibv_wc_status;
 use rpma_core::abi::rpma_conn_event;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -41,6 +42,8 @@ pub(crate) struct State {
     table: Table<Work>,
     phase: Phase,
     is_closing: bool,
+    /// The first operation that failed by itself: why those behind it are flushed.
+    broken: Option<Box<str>>,
     /// Of those who wait for another phase, or until no operation is outstanding.
     waiting: Vec<Waker>,
 }
@@ -59,6 +62,7 @@ impl Shared {
             table: Table::new(send, receive),
             phase: Phase::Connecting,
             is_closing: false,
+            broken: None,
             waiting: Vec::new(),
         };
         Arc::new(Self { registration: Registration::default(), link, state: Mutex::new(state), peer })
@@ -133,11 +137,10 @@ impl Shared {
 
     /// Takes the completions that are there; whether there was one.
     fn complete(&self, state: &mut State, after: &mut After<Work>) -> bool {
-        let table = &mut state.table;
         let polled = self.link.poll(|completion| {
             let slot = completion.slot;
-            let result = completion.result.map_err(|status| self.failure(table.work(slot), status));
-            table.complete(slot, result, after);
+            let result = completion.result.map_err(|status| self.failure(state, slot, status));
+            state.table.complete(slot, result, after);
         });
         let found = polled.unwrap_or_else(|error| {
             state.end(Closed::Lost, error.to_string(), after);
@@ -155,10 +158,39 @@ impl Shared {
 
     /// The failure of an operation whose completion has this status.
     #[cold]
-    fn failure(&self, work: Option<&Work>, status: u32) -> Error {
-        match work.and_then(|work| work.requests().first()) {
-            Some(request) => link::failure(self.link.peer_addr(), request, status),
-            None => Error::new(ErrorKind::Status(status), "an operation failed"),
+    fn failure(&self, state: &mut State, slot: u32, status: u32) -> Error {
+        let request = state.table.work(slot).and_then(|work| work.requests().first());
+        let Some(request) = request else {
+            return Error::new(ErrorKind::Status(status), "an operation failed");
+        };
+        if status == ibv_wc_status::IBV_WC_WR_FLUSH_ERR {
+            let call = request.call();
+            return match self.loss(state) {
+                Some(why) => Error::new(ErrorKind::Lost, format_args!("Conn::{call}: {why}")),
+                None => Error::new(
+                    ErrorKind::Closed,
+                    format_args!(
+                        "{}: the connection is closed",
+                        link::name_of(self.link.peer_addr(), request)
+                    ),
+                ),
+            };
+        }
+        let error = link::failure(self.link.peer_addr(), request, status);
+        state.broken.get_or_insert_with(|| error.to_string().into());
+        error
+    }
+
+    /// Why the connection broke, unless one side closed it.
+    fn loss(&self, state: &State) -> Option<String> {
+        if let Phase::Ended(Closed::Lost, reason) = &state.phase {
+            return Some(reason.to_string());
+        }
+        match self.link.ending() {
+            Some((why, is_failure)) => is_failure.then_some(why),
+            None if state.is_closing => None,
+            // A device does not say; no operation is flushed before the first one that fails.
+            None => state.broken.as_deref().map(str::to_owned),
         }
     }
 
@@ -177,11 +209,15 @@ impl Shared {
                 rpma_conn_event::RPMA_CONN_REJECTED => state.fail(ErrorKind::Rejected, reason, after),
                 rpma_conn_event::RPMA_CONN_UNREACHABLE => state.fail(ErrorKind::Unreachable, reason, after),
                 rpma_conn_event::RPMA_CONN_CLOSED => {
-                    // The peer's request: this side ends, too, which flushes what is still posted.
+                    let (how, reason) = match self.loss(state) {
+                        Some(why) => (Closed::Lost, why),
+                        None => (Closed::Closed, "the connection is closed".to_owned()),
+                    };
+                    // This side ends, too, which flushes what is still posted.
                     if !std::mem::replace(&mut state.is_closing, true) {
                         let _ = self.link.disconnect();
                     }
-                    state.end(Closed::Closed, "the connection is closed".into(), after);
+                    state.end(how, reason, after);
                 }
                 _ => state.end(Closed::Lost, reason, after),
             }
@@ -257,6 +293,13 @@ impl Shared {
             found.map_or(Poll::Pending, Poll::Ready)
         })
         .await
+    }
+
+    /// The result of `check` after all progress that is possible now.
+    #[cfg(feature = "soft")]
+    pub(crate) fn now<T>(&self, check: impl Fn(&State) -> Option<T>) -> Option<T> {
+        self.drive();
+        check(&self.lock())
     }
 
     pub(crate) fn block_until<T>(&self, check: impl Fn(&State) -> Option<T>) -> Result<T> {

@@ -83,6 +83,7 @@ mod unix;
 
 pub use cancel::whole;
 pub use cq::on_failed_completion;
+pub use faults::Faults;
 pub use ffi::context::{owns, owns_device};
 pub use ffi::soft0::{context, device};
 pub use ffi::{ending, event_reason, flushes_by, not_counted, post_denied, rdma, verbs};
