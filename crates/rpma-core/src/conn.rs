@@ -8,9 +8,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{EAGAIN, ENODATA};
-use rdma_sys::{ibv_cq, ibv_qp, rdma_cm_event_type, rdma_conn_param};
+use rdma_sys::{ibv_cq, ibv_qp, rdma_cm_event_type};
 
 use super::bounce::Bounce;
+use super::conn_req::conn_param;
 use super::cq::Cq;
 use super::flush::Flush;
 use super::native::NativeFlush;
@@ -162,20 +163,16 @@ pub fn next_cm_event<T>(events: &EventChannel, then: impl FnOnce(CmEvent) -> Res
 }
 
 impl Conn {
+    /// Sends the request of a prepared connection, or accepts it if it is `passive`.
+    ///
     /// # Safety
-    /// The private data of `param` must be readable.
-    pub unsafe fn connect(&self, param: &mut rdma_conn_param) -> Result<()> {
-        // SAFETY: the caller guarantees that the private data of `param` are readable.
-        unsafe { self.res.id.connect(param) }
-            .map_err(|failed| provider_error!(failed, "private_data_len={}", param.private_data_len))
-    }
-
-    /// # Safety
-    /// As for `connect`.
-    pub unsafe fn accept(&mut self, param: &mut rdma_conn_param) -> Result<()> {
-        // SAFETY: the caller guarantees that the private data of `param` are readable.
-        unsafe { self.res.id.accept(param) }
-            .map_err(|failed| provider_error!(failed, "private_data_len={}", param.private_data_len))
+    /// The private data must be readable.
+    pub unsafe fn begin(&mut self, passive: bool, pdata: Option<rpma_conn_private_data>) -> Result<()> {
+        let mut param = conn_param(pdata);
+        let id = &mut self.res.id;
+        // SAFETY: the caller guarantees that the private data, to which `param` points, are readable.
+        let begun = unsafe { if passive { id.accept(&mut param) } else { id.connect(&mut param) } };
+        begun.map_err(|failed| provider_error!(failed, "private_data_len={}", param.private_data_len))
     }
 
     /// Destroys everything even if a step fails; returns the first error.

@@ -110,22 +110,38 @@ impl ConnReq {
                 "pdata has no bytes: its ptr is NULL or its len is 0"
             )));
         }
+        let passive = self.passive;
+        // SAFETY: the caller guarantees that the peer outlives the connection, and that the private data are
+        // readable.
+        unsafe {
+            let mut conn = self.prepare()?;
+            conn.begin(passive, pdata)?;
+            Ok(conn)
+        }
+    }
+
+    /// Whether it is an incoming one.
+    pub fn is_incoming(&self) -> bool {
+        self.passive
+    }
+
+    /// The connection of this request, which [`Conn::begin`] sends or accepts: receives can be posted before.
+    ///
+    /// # Safety
+    /// The domain's peer must be alive and outlive the connection.
+    pub unsafe fn prepare(self) -> Result<Box<Conn>> {
         alloc::ready()?;
-        let mut param = conn_param(pdata);
-        let Self { res, pdata, domain, passive } = self;
+        let Self { res, pdata, domain, .. } = self;
         // An event may follow the accept immediately, and a thread that waits on the endpoint would receive
         // it. The identifier is therefore migrated to the connection's own channel first. If that fails, the
         // request is still unanswered, and is rejected.
         // SAFETY: the caller guarantees that the peer outlives the connection.
         let parts = unsafe { ConnParts::new(domain, &res) }?;
-        let mut conn = parts.assemble(res, pdata);
-        // SAFETY: the caller guarantees that the private data, to which `param` points, are readable.
-        unsafe { if passive { conn.accept(&mut param) } else { conn.connect(&mut param) } }?;
-        Ok(conn)
+        Ok(parts.assemble(res, pdata))
     }
 }
 
-fn conn_param(pdata: Option<rpma_conn_private_data>) -> rdma_conn_param {
+pub(crate) fn conn_param(pdata: Option<rpma_conn_private_data>) -> rdma_conn_param {
     let (private_data, private_data_len) =
         pdata.map_or((ptr::null(), 0), |pdata| (pdata.ptr.cast_const(), pdata.len));
     rdma_conn_param {

@@ -8,7 +8,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpma_core::abi::rpma_conn_private_data;
 use rpma_core::conn_cfg::ConnCfg;
 use rpma_core::conn_req::ConnReq;
 
@@ -16,9 +15,12 @@ use crate::conn::Conn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exposed::Offer;
 use crate::link::Link;
+use crate::op::{Op, Received};
 use crate::peer::{Peer, each_address, host_and_port};
+use crate::pool::Pool;
 use crate::private_data;
 use crate::shared::Shared;
+use crate::work::{Request, Work};
 
 /// The sizes of a connection's queues.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +49,12 @@ impl Queues {
     }
 }
 
+/// Receives that are posted before the connection is established: so many, with buffers of the pool.
+pub(crate) type Receives<'a> = Option<(&'a Pool, usize)>;
+
+/// A connection that is being established, and its first receives.
+pub(crate) type Begun = (Arc<Shared>, Vec<Op<Received>>);
+
 /// Sends a connection request or accepts one, with these private data.
 pub(crate) fn begin(
     call: &str,
@@ -54,14 +62,33 @@ pub(crate) fn begin(
     request: ConnReq,
     queues: Queues,
     data: &[u8],
-) -> Result<Arc<Shared>> {
-    let len = u8::try_from(data.len()).map_err(|_| {
-        Error::new(ErrorKind::Invalid, format_args!("{call}: {} bytes of private data; 255 fit", data.len()))
-    })?;
-    let data = (len > 0).then(|| rpma_conn_private_data { ptr: data.as_ptr().cast_mut().cast(), len });
-    // SAFETY: the private data are readable during the call; the connection keeps the peer.
-    let conn = unsafe { request.connect(data) }.map_err(|code| Error::of(call, code))?;
-    Ok(Shared::new(peer.clone(), Link::new(conn)?, (queues.send, queues.receive)))
+    receives: Receives<'_>,
+) -> Result<Begun> {
+    let incoming = request.is_incoming();
+    // SAFETY: the connection keeps the peer.
+    let conn = unsafe { request.prepare() }.map_err(|code| Error::of(call, code))?;
+    let mut shared = Shared::new(peer.clone(), Link::new(conn)?, (queues.send, queues.receive));
+    let (pool, count) = receives.map_or((None, 0), |(pool, count)| (Some(pool), count));
+    if count > queues.receive as usize {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format_args!("{call}: {count} receives for a queue of {}", queues.receive),
+        ));
+    }
+    let mut slots = Vec::new();
+    for buf in (0..count).map(|_| pool?.try_take()) {
+        let Some(to) = buf else {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format_args!("{call}: the pool has {} free buffers for {count} receives", slots.len()),
+            ));
+        };
+        slots.push(shared.add(Work::One(Request::Receive { to })).map_err(|refused| refused.1)?);
+    }
+    shared.link.begin(call, incoming, data)?;
+    let shared = Arc::new(shared);
+    let receives = slots.into_iter().map(|slot| Op::added(&shared, slot)).collect();
+    Ok((shared, receives))
 }
 
 /// A connection attempt: awaiting it returns the [`Conn`], and so does [`wait`](Self::wait) on a thread.
@@ -74,6 +101,15 @@ pub struct Connect {
     offers: Vec<Offer>,
     own: Vec<u8>,
     is_raw: bool,
+}
+
+/// A connection attempt with receives that are posted before; see [`Connect::receiving`].
+#[derive(Debug)]
+#[must_use = "nothing happens before it is awaited"]
+pub struct ConnectReceiving {
+    connect: Connect,
+    pool: Pool,
+    count: usize,
 }
 
 impl Peer {
@@ -136,6 +172,19 @@ impl Connect {
         self
     }
 
+    /// Posts receives, so many, with buffers of the pool, before the request is sent: the peer can send at
+    /// once. The result has them, in their order, with the connection.
+    ///
+    /// ```no_run
+    /// # async fn example(peer: rpma::Peer, pool: rpma::Pool) -> rpma::Result<()> {
+    /// let (conn, receives) = peer.connect("192.0.2.1:7204").receiving(&pool, 8).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn receiving(self, pool: &Pool, count: usize) -> ConnectReceiving {
+        ConnectReceiving { connect: self, pool: pool.clone(), count }
+    }
+
     pub(crate) fn prepare(self) -> Result<(Vec<SocketAddr>, Attempt)> {
         let Self { peer, to, queues, timeout, offers, own, is_raw } = self;
         let data = if is_raw { own } else { private_data::encode(&offers, &own)? };
@@ -148,16 +197,23 @@ impl Connect {
     /// [`ErrorKind::Unreachable`] and [`ErrorKind::Rejected`], of the last address if the name has several;
     /// [`ErrorKind::Invalid`] if the private data do not fit.
     pub fn wait(self) -> Result<Conn> {
-        let (to, attempt) = self.prepare()?;
-        each_address("Peer::connect", &to[..], |at| Conn::wait_established(attempt.begin(at)?))
+        Ok(self.wait_with(None)?.0)
     }
 
-    async fn run(self) -> Result<Conn> {
+    fn wait_with(self, receives: Receives<'_>) -> Result<(Conn, Vec<Op<Received>>)> {
+        let (to, attempt) = self.prepare()?;
+        each_address("Peer::connect", &to[..], |at| {
+            let (shared, receives) = attempt.begin(at, receives)?;
+            Ok((Conn::wait_established(shared)?, receives))
+        })
+    }
+
+    async fn run(self, receives: Option<(Pool, usize)>) -> Result<(Conn, Vec<Op<Received>>)> {
         let (to, attempt) = self.prepare()?;
         let mut last = Error::new(ErrorKind::Unreachable, "Peer::connect: the name has no address");
         for at in to {
-            match attempt.clone().run(at).await {
-                Ok(conn) => return Ok(conn),
+            match attempt.clone().run(at, receives.clone()).await {
+                Ok(connected) => return Ok(connected),
                 Err(error) => last = error,
             }
         }
@@ -176,23 +232,27 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     /// Resolves the address and sends the request; this may take the time of the timeout.
-    pub(crate) fn begin(&self, at: SocketAddr) -> Result<Arc<Shared>> {
+    pub(crate) fn begin(&self, at: SocketAddr, receives: Receives<'_>) -> Result<Begun> {
         let cfg = self.queues.cfg(self.timeout)?;
         let (host, port) = host_and_port(at);
         let failed = |code| Error::of(format_args!("{at}: connect"), code).with(ErrorKind::Unreachable);
         // SAFETY: the connection keeps the peer; there is no shared receive queue.
         let request = unsafe { ConnReq::new(*self.peer.domain(), &host, &port, &cfg) }.map_err(failed)?;
-        begin(&format!("{at}: connect"), &self.peer, *request, self.queues, &self.data)
+        begin(&format!("{at}: connect"), &self.peer, *request, self.queues, &self.data, receives)
     }
 
-    async fn run(self, at: SocketAddr) -> Result<Conn> {
+    async fn run(self, at: SocketAddr, receives: Option<(Pool, usize)>) -> Result<(Conn, Vec<Op<Received>>)> {
+        let begin = move || self.begin(at, receives.as_ref().map(|(pool, count)| (pool, *count)));
         #[cfg(feature = "tokio")]
-        if tokio::runtime::Handle::try_current().is_ok() {
-            let begun = tokio::task::spawn_blocking(move || self.begin(at)).await;
+        let (shared, receives) = if tokio::runtime::Handle::try_current().is_ok() {
             let failed = |error| Error::new(ErrorKind::Closed, format_args!("Peer::connect: {error}"));
-            return Conn::established(begun.map_err(failed)??).await;
-        }
-        Conn::established(self.begin(at)?).await
+            tokio::task::spawn_blocking(begin).await.map_err(failed)??
+        } else {
+            begin()?
+        };
+        #[cfg(not(feature = "tokio"))]
+        let (shared, receives) = begin()?;
+        Ok((Conn::established(shared).await?, receives))
     }
 }
 
@@ -201,7 +261,27 @@ impl IntoFuture for Connect {
     type IntoFuture = Pin<Box<dyn Future<Output = Result<Conn>> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
+        Box::pin(async { Ok(self.run(None).await?.0) })
+    }
+}
+
+impl ConnectReceiving {
+    /// The connection, made on this thread.
+    ///
+    /// # Errors
+    /// As for [`Connect::wait`]; [`ErrorKind::Invalid`] if the pool has too few free buffers, or the queue
+    /// ([`Connect::queues`]) is too short.
+    pub fn wait(self) -> Result<(Conn, Vec<Op<Received>>)> {
+        self.connect.wait_with(Some((&self.pool, self.count)))
+    }
+}
+
+impl IntoFuture for ConnectReceiving {
+    type Output = Result<(Conn, Vec<Op<Received>>)>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.connect.run(Some((self.pool, self.count))))
     }
 }
 

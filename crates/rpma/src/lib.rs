@@ -91,7 +91,7 @@ mod work;
 
 pub use buf::Buf;
 pub use conn::Conn;
-pub use connect::Connect;
+pub use connect::{Connect, ConnectReceiving};
 pub use error::{Error, ErrorKind, Failed, Result};
 pub use exposed::{Access, Exposed, Memory, Offer};
 pub use listen::{Incoming, Listener};

@@ -60,6 +60,19 @@ impl Link {
         Ok(this)
     }
 
+    /// Sends the request, or accepts it if it is `incoming`.
+    pub(crate) fn begin(&mut self, call: &str, incoming: bool, data: &[u8]) -> Result<()> {
+        let len = u8::try_from(data.len()).map_err(|_| {
+            Error::new(
+                ErrorKind::Invalid,
+                format_args!("{call}: {} bytes of private data; 255 fit", data.len()),
+            )
+        })?;
+        let data = (len > 0).then(|| rpma_conn_private_data { ptr: data.as_ptr().cast_mut().cast(), len });
+        // SAFETY: the private data are readable during the call.
+        unsafe { self.conn.begin(incoming, data) }.map_err(|code| Error::of(call, code))
+    }
+
     /// The descriptors of completions and of events.
     pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 2] {
         self.raw_fds().map(|fd| {

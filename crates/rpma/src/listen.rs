@@ -14,15 +14,16 @@ use rpma_core::ep::Ep;
 use rpma_core::error::Error as Code;
 
 use crate::conn::Conn;
-use crate::connect::{Queues, begin};
+use crate::connect::{Begun, Queues, Receives, begin};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exposed::Offer;
 use crate::link;
+use crate::op::{Op, Received};
 use crate::peer::{Peer, each_address, host_and_port};
+use crate::pool::Pool;
 use crate::private_data;
 use crate::ready::{self, Driven, Registration};
 use crate::remote::Remote;
-use crate::shared::Shared;
 
 /// Connection requests at an address. It listens until it and its [`Incoming`] are dropped; requests that
 /// nobody accepted are rejected then.
@@ -260,9 +261,9 @@ impl Incoming {
         &self.remotes
     }
 
-    fn begin(self, data: &[u8]) -> Result<Arc<Shared>> {
+    pub(crate) fn begin(self, data: &[u8], receives: Receives<'_>) -> Result<Begun> {
         let Self { request, listening, queues, .. } = self;
-        begin("Incoming::accept", &listening.peer, *request.0, queues, data)
+        begin("Incoming::accept", &listening.peer, *request.0, queues, data, receives)
     }
 
     /// Accepts it, and offers memory: the [`Conn::remote`] of the peer. Eight offers fit with RoCE.
@@ -272,7 +273,7 @@ impl Incoming {
     /// offers do not fit, which rejects it.
     pub async fn accept(self, offers: &[Offer]) -> Result<Conn> {
         let data = private_data::encode(offers, &[])?;
-        Conn::established(self.begin(&data)?).await
+        Conn::established(self.begin(&data, None)?.0).await
     }
 
     /// The same on a thread.
@@ -281,7 +282,39 @@ impl Incoming {
     /// As for [`accept`](Self::accept).
     pub fn wait_accept(self, offers: &[Offer]) -> Result<Conn> {
         let data = private_data::encode(offers, &[])?;
-        Conn::wait_established(self.begin(&data)?)
+        Conn::wait_established(self.begin(&data, None)?.0)
+    }
+
+    /// Posts receives, so many, with buffers of the pool, then accepts it: the peer can send at once. The
+    /// result has them, in their order, with the connection.
+    ///
+    /// # Errors
+    /// As for [`accept`](Self::accept); [`ErrorKind::Invalid`] if the pool has too few free buffers, or the
+    /// queue ([`Listener::set_queues`]) is too short, which rejects it.
+    pub async fn accept_receiving(
+        self,
+        offers: &[Offer],
+        pool: &Pool,
+        count: usize,
+    ) -> Result<(Conn, Vec<Op<Received>>)> {
+        let data = private_data::encode(offers, &[])?;
+        let (shared, receives) = self.begin(&data, Some((pool, count)))?;
+        Ok((Conn::established(shared).await?, receives))
+    }
+
+    /// The same on a thread.
+    ///
+    /// # Errors
+    /// As for [`accept_receiving`](Self::accept_receiving).
+    pub fn wait_accept_receiving(
+        self,
+        offers: &[Offer],
+        pool: &Pool,
+        count: usize,
+    ) -> Result<(Conn, Vec<Op<Received>>)> {
+        let data = private_data::encode(offers, &[])?;
+        let (shared, receives) = self.begin(&data, Some((pool, count)))?;
+        Ok((Conn::wait_established(shared)?, receives))
     }
 
     /// Accepts it with these bytes alone, as a program in C expects them.
@@ -289,7 +322,7 @@ impl Incoming {
     /// # Errors
     /// As for [`accept`](Self::accept).
     pub async fn accept_raw(self, private_data: &[u8]) -> Result<Conn> {
-        Conn::established(self.begin(private_data)?).await
+        Conn::established(self.begin(private_data, None)?.0).await
     }
 
     /// Rejects it: the peer's attempt fails with [`ErrorKind::Rejected`]. So does dropping it.

@@ -131,6 +131,11 @@ impl<T> Op<T> {
         Self { state, _output: PhantomData }
     }
 
+    /// An operation in this slot.
+    pub(crate) fn added(shared: &Arc<Shared>, slot: u32) -> Self {
+        Self { state: State::Made(shared.clone(), slot), _output: PhantomData }
+    }
+
     /// Does not wait for the result: the same as dropping it, but explicit.
     pub fn detach(self) {}
 }

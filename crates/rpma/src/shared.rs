@@ -57,7 +57,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(peer: Peer, link: Link, (send, receive): (u32, u32)) -> Arc<Self> {
+    pub(crate) fn new(peer: Peer, link: Link, (send, receive): (u32, u32)) -> Self {
         let state = State {
             table: Table::new(send, receive),
             phase: Phase::Connecting,
@@ -65,7 +65,7 @@ impl Shared {
             broken: None,
             waiting: Vec::new(),
         };
-        Arc::new(Self { registration: Registration::default(), link, state: Mutex::new(state), peer })
+        Self { registration: Registration::default(), link, state: Mutex::new(state), peer }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -109,7 +109,7 @@ pub fn pair(seed: u64, faults: Faults) -> Result<Pair> {
         return Err(Error::new(ErrorKind::Provider, "testing::pair: the listener has no address"));
     };
     let (_, attempt) = peer.connect(at).prepare()?;
-    let client = client.inject(|| attempt.begin(at))?;
+    let client = client.inject(|| attempt.begin(at, None))?.0;
     let incoming = loop {
         if let Some(Err(failed)) = client.now(State::is_established) {
             return Err(failed);

@@ -286,6 +286,40 @@ async fn the_second_address_of_a_name() -> Result<()> {
     Ok(())
 }
 
+/// Both ends send before either of them could post a receive after it is established.
+#[tokio::test]
+async fn receives_before_the_connection() -> Result<()> {
+    let peer = peer();
+    let listener = peer.listen("127.0.0.1:0")?;
+    let addr = listener.local_addr().unwrap();
+    let (to, pool) = (peer.clone(), peer.pool(16, 2)?);
+    let target = tokio::spawn(async move {
+        let (conn, receives) = listener.accept().await?.accept_receiving(&[], &pool, 2).await?;
+        conn.send(text(&to, b"from the target")).await?;
+        Ok::<_, rpma::Error>((conn, receives, pool, listener))
+    });
+    let pool = peer.pool(16, 1)?;
+    let (conn, mut receives) = peer.connect(addr).receiving(&pool, 1).await?;
+    conn.send(text(&peer, b"one")).await?;
+    conn.send(text(&peer, b"two")).await?;
+    assert_eq!(receives.remove(0).await?.message(), b"from the target");
+    let (_target, receives, used, listener) = target.await.unwrap()?;
+    for (receive, word) in receives.into_iter().zip([b"one", b"two"]) {
+        assert_eq!(receive.await?.message(), word);
+    }
+    // Too few buffers: nothing is sent, and what was posted is back.
+    let error = peer.connect(addr).receiving(&pool, 2).await.unwrap_err();
+    assert_eq!((error.kind(), pool.try_take().is_some()), (ErrorKind::Invalid, true));
+    let refused = peer.connect(addr).queues(1, 1).receiving(&used, 2).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    // An attempt that fails gives them back, and so does one that is not accepted.
+    let rejects = tokio::spawn(async move { listener.accept().await.unwrap().reject() });
+    assert_eq!(peer.connect(addr).receiving(&used, 2).await.unwrap_err().kind(), ErrorKind::Rejected);
+    rejects.await.unwrap();
+    assert!(used.try_take().is_some());
+    Ok(())
+}
+
 #[tokio::test]
 async fn revoked_memory() -> Result<()> {
     let peer = peer();
