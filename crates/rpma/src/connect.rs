@@ -52,6 +52,9 @@ impl Queues {
 /// Receives that are posted before the connection is established: so many, with buffers of the pool.
 pub(crate) type Receives<'a> = Option<(&'a Pool, usize)>;
 
+/// A connection, and the receives that were posted before it was established.
+pub(crate) type Connected = (Conn, Vec<Op<Received>>);
+
 /// A connection that is being established, and its first receives.
 pub(crate) type Begun = (Arc<Shared>, Vec<Op<Received>>);
 
@@ -200,7 +203,7 @@ impl Connect {
         Ok(self.wait_with(None)?.0)
     }
 
-    fn wait_with(self, receives: Receives<'_>) -> Result<(Conn, Vec<Op<Received>>)> {
+    fn wait_with(self, receives: Receives<'_>) -> Result<Connected> {
         let (to, attempt) = self.prepare()?;
         each_address("Peer::connect", &to[..], |at| {
             let (shared, receives) = attempt.begin(at, receives)?;
@@ -208,7 +211,7 @@ impl Connect {
         })
     }
 
-    async fn run(self, receives: Option<(Pool, usize)>) -> Result<(Conn, Vec<Op<Received>>)> {
+    async fn run(self, receives: Option<(Pool, usize)>) -> Result<Connected> {
         let (to, attempt) = self.prepare()?;
         let mut last = Error::new(ErrorKind::Unreachable, "Peer::connect: the name has no address");
         for at in to {
@@ -241,7 +244,7 @@ impl Attempt {
         begin(&format!("{at}: connect"), &self.peer, *request, self.queues, &self.data, receives)
     }
 
-    async fn run(self, at: SocketAddr, receives: Option<(Pool, usize)>) -> Result<(Conn, Vec<Op<Received>>)> {
+    async fn run(self, at: SocketAddr, receives: Option<(Pool, usize)>) -> Result<Connected> {
         let begin = move || self.begin(at, receives.as_ref().map(|(pool, count)| (pool, *count)));
         #[cfg(feature = "tokio")]
         let (shared, receives) = if tokio::runtime::Handle::try_current().is_ok() {

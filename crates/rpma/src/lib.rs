@@ -40,6 +40,7 @@
 //! | [`Remote`], [`RemoteSlice`] | such memory of a peer |
 //! | [`Listener`], [`Incoming`], [`Connect`], [`Conn`] | connections |
 //! | [`Op`], [`Batch`] | operations |
+//! | `stream::Stream` | a byte stream over messages (feature `stream`) |
 //!
 //! # What the types rule out
 //!
@@ -83,6 +84,8 @@ mod ready;
 mod region;
 mod remote;
 mod shared;
+#[cfg(feature = "stream")]
+pub mod stream;
 mod table;
 #[cfg(feature = "soft")]
 pub mod testing;
@@ -120,4 +123,6 @@ const _: () = {
     send_sync::<Op<Buf>>();
     send_sync::<Batch>();
     send_sync::<Error>();
+    #[cfg(feature = "stream")]
+    send_sync::<stream::Stream>();
 };

@@ -261,7 +261,7 @@ impl Incoming {
         &self.remotes
     }
 
-    pub(crate) fn begin(self, data: &[u8], receives: Receives<'_>) -> Result<Begun> {
+    fn begin(self, data: &[u8], receives: Receives<'_>) -> Result<Begun> {
         let Self { request, listening, queues, .. } = self;
         begin("Incoming::accept", &listening.peer, *request.0, queues, data, receives)
     }
@@ -272,8 +272,7 @@ impl Incoming {
     /// [`ErrorKind::Lost`] or [`ErrorKind::Provider`] if the peer is gone; [`ErrorKind::Invalid`] if the
     /// offers do not fit, which rejects it.
     pub async fn accept(self, offers: &[Offer]) -> Result<Conn> {
-        let data = private_data::encode(offers, &[])?;
-        Conn::established(self.begin(&data, None)?.0).await
+        Ok(self.accept_with(offers, &[], None).await?.0)
     }
 
     /// The same on a thread.
@@ -281,8 +280,7 @@ impl Incoming {
     /// # Errors
     /// As for [`accept`](Self::accept).
     pub fn wait_accept(self, offers: &[Offer]) -> Result<Conn> {
-        let data = private_data::encode(offers, &[])?;
-        Conn::wait_established(self.begin(&data, None)?.0)
+        Ok(self.wait_accept_with(offers, &[], None)?.0)
     }
 
     /// Posts receives, so many, with buffers of the pool, then accepts it: the peer can send at once. The
@@ -297,9 +295,23 @@ impl Incoming {
         pool: &Pool,
         count: usize,
     ) -> Result<(Conn, Vec<Op<Received>>)> {
-        let data = private_data::encode(offers, &[])?;
-        let (shared, receives) = self.begin(&data, Some((pool, count)))?;
+        self.accept_with(offers, &[], Some((pool, count))).await
+    }
+
+    pub(crate) async fn accept_with(
+        self,
+        offers: &[Offer],
+        own: &[u8],
+        receives: Receives<'_>,
+    ) -> Result<(Conn, Vec<Op<Received>>)> {
+        let data = private_data::encode(offers, own)?;
+        let (shared, receives) = self.begin(&data, receives)?;
         Ok((Conn::established(shared).await?, receives))
+    }
+
+    #[cfg(feature = "stream")]
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.listening.peer
     }
 
     /// The same on a thread.
@@ -312,8 +324,17 @@ impl Incoming {
         pool: &Pool,
         count: usize,
     ) -> Result<(Conn, Vec<Op<Received>>)> {
-        let data = private_data::encode(offers, &[])?;
-        let (shared, receives) = self.begin(&data, Some((pool, count)))?;
+        self.wait_accept_with(offers, &[], Some((pool, count)))
+    }
+
+    pub(crate) fn wait_accept_with(
+        self,
+        offers: &[Offer],
+        own: &[u8],
+        receives: Receives<'_>,
+    ) -> Result<(Conn, Vec<Op<Received>>)> {
+        let data = private_data::encode(offers, own)?;
+        let (shared, receives) = self.begin(&data, receives)?;
         Ok((Conn::wait_established(shared)?, receives))
     }
 

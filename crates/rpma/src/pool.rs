@@ -6,7 +6,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
 use crate::block::{Block, Shelf, memory};
 use crate::buf::Buf;
@@ -64,7 +64,11 @@ impl Pool {
 
     /// A buffer, as soon as there is one. Any executor may run this future.
     pub async fn take(&self) -> Buf {
-        poll_fn(|context| self.get(Some(context.waker())).map_or(Poll::Pending, Poll::Ready)).await
+        poll_fn(|context| self.poll_take(context)).await
+    }
+
+    pub(crate) fn poll_take(&self, context: &mut Context<'_>) -> Poll<Buf> {
+        self.get(Some(context.waker())).map_or(Poll::Pending, Poll::Ready)
     }
 }
 

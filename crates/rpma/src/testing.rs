@@ -25,14 +25,19 @@
 
 #![forbid(unsafe_code)]
 
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use crate::conn::Conn;
+use crate::connect::{Connect, Connected, Receives};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exposed::{Access, Exposed};
+use crate::listen::{Incoming, Listener};
 use crate::peer::{Peer, Provider};
 use crate::ready::{self, Driven};
 use crate::shared::State;
+#[cfg(feature = "stream")]
+use crate::stream::{Acceptor, Pools, Stream};
 
 /// The size of the memory that the server exposes.
 const MEMORY: usize = 1 << 16;
@@ -96,29 +101,73 @@ pub struct Pair {
 /// # Errors
 /// [`ErrorKind::Invalid`] if a rule is not valid; the text names it. What the rules say for `connect`.
 pub fn pair(seed: u64, faults: Faults) -> Result<Pair> {
-    let rules = |end: &str, seed, rules: &str| {
-        softverbs::Faults::new(seed, rules)
-            .map_err(|wrong| Error::new(ErrorKind::Invalid, format_args!("testing::pair: {end}: {wrong}")))
-    };
-    // Equal rules at both ends have different random numbers.
-    let (client, server) = (rules("client", seed, &faults.client)?, rules("server", !seed, &faults.server)?);
+    let faults = Injected::new(seed, &faults)?;
     let peer = Peer::open("127.0.0.1:0", Provider::Soft)?;
     let memory = peer.expose(MEMORY, Access::READ | Access::WRITE | Access::VISIBLE)?;
     let listener = peer.listen("127.0.0.1:0")?;
-    let Some(at) = listener.local_addr() else {
-        return Err(Error::new(ErrorKind::Provider, "testing::pair: the listener has no address"));
-    };
-    let (_, attempt) = peer.connect(at).prepare()?;
-    let client = client.inject(|| attempt.begin(at, None))?.0;
-    let incoming = loop {
-        if let Some(Err(failed)) = client.now(State::is_established) {
-            return Err(failed);
-        }
-        if let Some(incoming) = server.inject(|| listener.try_accept()) {
-            break incoming?;
-        }
-        ready::wait_for(client.fds().into_iter().chain([listener.as_fd()]))?;
-    };
-    let server = incoming.wait_accept(&[memory.offer()])?;
-    Ok(Pair { client: Conn::wait_established(client)?, server, memory, peer })
+    let accept = |incoming: Incoming| incoming.wait_accept(&[memory.offer()]);
+    let ((client, _), server) = faults.connected(&listener, |at| peer.connect(at), None, accept)?;
+    Ok(Pair { client, server, memory, peer })
+}
+
+/// Both ends of a stream, the one that connects first; otherwise as [`pair()`].
+///
+/// # Errors
+/// As for [`pair()`].
+#[cfg(feature = "stream")]
+pub fn streams(seed: u64, faults: Faults) -> Result<(Stream, Stream)> {
+    let faults = Injected::new(seed, &faults)?;
+    let peer = Peer::open("127.0.0.1:0", Provider::Soft)?;
+    let acceptor = Acceptor::new(peer.listen("127.0.0.1:0")?);
+    let pools = Pools::new(&peer)?;
+    let connect = |at| Stream::prepared(&peer, at);
+    let (client, server) =
+        faults.connected(acceptor.listener(), connect, pools.receives(), Acceptor::wait_start)?;
+    Ok((Stream::new(client.0, client.1, pools), server))
+}
+
+/// The rules of both ends.
+struct Injected {
+    client: softverbs::Faults,
+    server: softverbs::Faults,
+}
+
+impl Injected {
+    fn new(seed: u64, faults: &Faults) -> Result<Self> {
+        let rules = |end: &str, seed, rules: &str| {
+            let invalid = |wrong| Error::new(ErrorKind::Invalid, format_args!("testing: {end}: {wrong}"));
+            softverbs::Faults::new(seed, rules).map_err(invalid)
+        };
+        // Equal rules at both ends have different random numbers.
+        Ok(Self {
+            client: rules("client", seed, &faults.client)?,
+            server: rules("server", !seed, &faults.server)?,
+        })
+    }
+
+    /// A connection to the listener, and what `accept` makes of its other end.
+    fn connected<T>(
+        &self,
+        listener: &Listener,
+        connect: impl FnOnce(SocketAddr) -> Connect,
+        receives: Receives<'_>,
+        accept: impl FnOnce(Incoming) -> Result<T>,
+    ) -> Result<(Connected, T)> {
+        let Some(at) = listener.local_addr() else {
+            return Err(Error::new(ErrorKind::Provider, "testing: the listener has no address"));
+        };
+        let (_, attempt) = connect(at).prepare()?;
+        let (client, receives) = self.client.inject(|| attempt.begin(at, receives))?;
+        let incoming = loop {
+            if let Some(Err(failed)) = client.now(State::is_established) {
+                return Err(failed);
+            }
+            if let Some(incoming) = self.server.inject(|| listener.try_accept()) {
+                break incoming?;
+            }
+            ready::wait_for(client.fds().into_iter().chain([listener.as_fd()]))?;
+        };
+        let server = accept(incoming)?;
+        Ok(((Conn::wait_established(client)?, receives), server))
+    }
 }
