@@ -190,7 +190,13 @@ impl Exposed {
 
     /// Ends all access of peers: an operation that comes later fails with [`ErrorKind::NotPermitted`] there.
     /// So does dropping this object.
-    pub fn revoke(self) {}
+    ///
+    /// # Errors
+    /// [`ErrorKind::Provider`] if the provider did not end it: software waits 5 s for accesses in progress.
+    /// Peers may have access to the memory further, which therefore stays mapped until the process ends.
+    pub fn revoke(self) -> Result<()> {
+        self.region.close()
+    }
 }
 
 /// Makes a file at least `len` bytes long.

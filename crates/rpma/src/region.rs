@@ -103,14 +103,34 @@ impl Region {
     }
 }
 
-impl Drop for Region {
-    fn drop(&mut self) {
+impl Region {
+    /// Deregisters the memory and unmaps it.
+    ///
+    /// # Errors
+    /// The device may still access the memory: it stays mapped for the life of the process.
+    pub(crate) fn close(self) -> Result<()> {
+        let mut this = ManuallyDrop::new(self);
+        let closed = this.deregister();
+        // SAFETY: each taken once; `this` is never dropped.
+        drop(unsafe { (ptr::read(&this.map), ptr::read(&this.peer)) });
+        closed
+    }
+
+    /// Called once, at the end of this object.
+    fn deregister(&mut self) -> Result<()> {
         // SAFETY: taken once, here; nothing uses the field after it.
         let mr = unsafe { ManuallyDrop::take(&mut self.mr) };
-        if mr.close().is_err() {
-            // The device may still access the memory: it stays mapped for the life of the process.
+        mr.close().map_err(|code| {
             let kept = Map { addr: self.map.addr, len: 0 };
             std::mem::forget(std::mem::replace(&mut self.map, kept));
-        }
+            Error::of("deregistering memory", code)
+        })
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // A failure is not lost: the provider logs it, and the memory stays mapped.
+        let _ = self.deregister();
     }
 }

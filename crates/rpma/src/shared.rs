@@ -313,7 +313,14 @@ impl Shared {
             return Ok(false);
         }
         if !std::mem::replace(&mut state.is_closing, true) {
-            self.link.disconnect()?;
+            if let Err(error) = self.link.disconnect() {
+                // No event will follow: nobody may wait for one.
+                let mut after = After::default();
+                state.end(Closed::Lost, error.to_string(), &mut after);
+                drop(state);
+                after.run();
+                return Err(error);
+            }
         }
         Ok(true)
     }

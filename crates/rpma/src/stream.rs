@@ -88,8 +88,8 @@ const VERSION: &[u8] = b"stream1";
 /// stops the writer when it has 16 messages.
 ///
 /// [`poll_shutdown`](AsyncWrite::poll_shutdown) ends the data of this side, and is complete when the peer has
-/// all of them; the other direction stays open. A stream that is dropped without it is cut off, and the peer's
-/// reads fail with [`io::ErrorKind::UnexpectedEof`], unless the peer has ended its data, too. When the
+/// all of them; the other direction stays open. A stream that is dropped without it is cut off, and reads of
+/// the peer fail with [`io::ErrorKind::UnexpectedEof`], unless the peer has ended its data, too. When the
 /// connection is lost, reads and writes fail; the error has the [`Error`] with the cause as its source.
 ///
 /// Two tasks may use it, one to read and one to write, by `tokio::io::split`.

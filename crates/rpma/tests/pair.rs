@@ -325,7 +325,7 @@ async fn revoked_memory() -> Result<()> {
     let peer = peer();
     let memory = peer.expose(64, ALL())?;
     let (conn, target) = connected(&peer, &memory, 16).await;
-    memory.revoke();
+    memory.revoke()?;
     let read = conn.read(conn.remote(0)?.slice(0..8)?, peer.buf(8)?).await.unwrap_err();
     assert_eq!((read.error.kind(), read.buf.len()), (ErrorKind::NotPermitted, 8));
     assert!(read.error.to_string().contains("Conn::read"), "{}", read.error);

@@ -7,7 +7,7 @@ use rpma::{Exposed, Result};
 
 fn last(memory: Exposed) -> Result<u64> {
     let word = memory.word(0)?;
-    memory.revoke();
+    let _ = memory.revoke();
     Ok(word.load(Ordering::Relaxed))
 }
 

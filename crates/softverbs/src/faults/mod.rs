@@ -41,7 +41,8 @@ impl Faults {
         Ok(Self(Box::leak(Box::new(Plan::new(fault_rules::Spec { seed, ..spec })))))
     }
 
-    /// Calls `body`: the queue pairs and the connection attempts that it makes on this thread have these rules.
+    /// Calls `body`: the queue pairs and the connection attempts that it makes on this thread have these
+    /// rules.
     pub fn inject<T>(&self, body: impl FnOnce() -> T) -> T {
         struct Restore(Option<&'static Plan>);
         impl Drop for Restore {
