@@ -8,10 +8,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{EAGAIN, ENODATA};
-use rdma_sys::{ibv_cq, ibv_qp, rdma_cm_event_type};
+use rdma_sys::{ibv_cq, ibv_qp, rdma_cm_event_type, rdma_conn_param};
 
 use super::bounce::Bounce;
-use super::conn_req::conn_param;
 use super::cq::Cq;
 use super::flush::Flush;
 use super::native::NativeFlush;
@@ -32,6 +31,12 @@ use crate::provider::handles::{
 };
 use crate::provider::native::NativeQp;
 use crate::text::Lossy;
+
+/// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: the maximum that the device supports.
+const MAX_DEPTH: u8 = 0xff;
+
+/// The retry count, and the RNR retry count, where 7 means infinite.
+const RETRIES: u8 = 7;
 
 /// A connection to a remote peer.
 // The order of the fields is the order of tear-down.
@@ -405,6 +410,22 @@ impl Conn {
             }
         };
         Ok((cq, is_rcq, cq.rearm()))
+    }
+}
+
+fn conn_param(pdata: Option<rpma_conn_private_data>) -> rdma_conn_param {
+    let (private_data, private_data_len) =
+        pdata.map_or((ptr::null(), 0), |pdata| (pdata.ptr.cast_const(), pdata.len));
+    rdma_conn_param {
+        private_data,
+        private_data_len,
+        responder_resources: MAX_DEPTH,
+        initiator_depth: MAX_DEPTH,
+        flow_control: 1,
+        retry_count: RETRIES,
+        rnr_retry_count: RETRIES,
+        srq: 0,
+        qp_num: 0,
     }
 }
 

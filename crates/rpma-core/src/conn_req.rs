@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::net::SocketAddr;
 use std::ptr;
 
-use rdma_sys::{ibv_qp, rdma_conn_param};
+use rdma_sys::ibv_qp;
 
 use super::conn::{Conn, ConnParts};
 use super::conn_cfg::ConnCfg;
@@ -18,12 +18,6 @@ use crate::error::Result;
 use crate::failure;
 use crate::provider::handles::{AddrInfo, CmEvent, CmId, Side, provider_error};
 use crate::text::Lossy;
-
-/// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: the maximum that the device supports.
-const MAX_DEPTH: u8 = 0xff;
-
-/// The retry count, and the RNR retry count, where 7 means infinite.
-const RETRIES: u8 = 7;
 
 /// A connection request: outgoing and not sent yet, or incoming and not answered yet.
 // Dropping an incoming request rejects it.
@@ -138,21 +132,5 @@ impl ConnReq {
         // SAFETY: the caller guarantees that the peer outlives the connection.
         let parts = unsafe { ConnParts::new(domain, &res) }?;
         Ok(parts.assemble(res, pdata))
-    }
-}
-
-pub(crate) fn conn_param(pdata: Option<rpma_conn_private_data>) -> rdma_conn_param {
-    let (private_data, private_data_len) =
-        pdata.map_or((ptr::null(), 0), |pdata| (pdata.ptr.cast_const(), pdata.len));
-    rdma_conn_param {
-        private_data,
-        private_data_len,
-        responder_resources: MAX_DEPTH,
-        initiator_depth: MAX_DEPTH,
-        flow_control: 1,
-        retry_count: RETRIES,
-        rnr_retry_count: RETRIES,
-        srq: 0,
-        qp_num: 0,
     }
 }
