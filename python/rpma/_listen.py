@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Listening, and the requests that arrive."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections import deque
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from . import _c, _private_data
+from ._connect import check_queues, established, wait_established
+from ._conn import Conn
+from ._errors import ClosedError, InvalidError, RpmaError, TimedOutError
+from ._c import OfProcess, check, ffi, lib
+from ._link import Link, begin, configuration, get_private_data
+from ._peer import Device, Peer
+from ._region import Region
+from ._remote import Remote
+from ._wait import Event, Waiting, deadline_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Request(OfProcess):
+    """A request of the library, which is rejected with the last reference."""
+
+    __slots__ = ("device", "queues", "handle")
+
+    def __init__(self, device: Device, queues: tuple[int, int], handle: Any) -> None:
+        super().__init__()
+        self.device, self.queues, self.handle = device, queues, handle
+
+    def delete(self, lib: Any = lib, null: Any = ffi.NULL) -> None:
+        if self.handle[0] != null and not self.is_inherited():
+            lib.rpma_conn_req_delete(self.handle)
+
+    __del__ = delete
+
+
+class Incoming:
+    """
+    A connection request that has arrived, from `Listener.incoming`: accept it or reject it.
+
+    One that is dropped is rejected.
+    """
+
+    __slots__ = ("_request", "_remotes", "_private_data", "__weakref__")
+
+    def __init__(self, request: Request) -> None:
+        self._request: Request | None = request
+        data = get_private_data(lib.rpma_conn_req_get_private_data, request.handle[0])
+        self._remotes, self._private_data = _private_data.decode(data)
+
+    @property
+    def remotes(self) -> tuple[Remote, ...]:
+        """The memory that the peer offers."""
+        return self._remotes
+
+    @property
+    def private_data(self) -> bytes:
+        """The bytes that the peer's program sent."""
+        return self._private_data
+
+    def accept(
+        self,
+        *,
+        offer: Iterable[Region] = (),
+        private_data: bytes = b"",
+        raw: bool = False,
+        timeout: float | None = None,
+    ) -> Conn:
+        """
+        The connection.
+
+        The peer gets what is offered, as for `Peer.connect`.         Raises LostError if the peer is gone,
+        TimedOutError.
+        """
+        deadline = deadline_of(timeout)
+        return wait_established(self._begin(offer, private_data, raw), deadline, "Incoming.accept")
+
+    async def aaccept(
+        self, *, offer: Iterable[Region] = (), private_data: bytes = b"", raw: bool = False
+    ) -> Conn:
+        """`accept` in an asyncio task."""
+        return await established(self._begin(offer, private_data, raw), "Incoming.accept")
+
+    def reject(self) -> None:
+        """Rejects it: the peer gets RefusedError."""
+        request, self._request = self._request, None
+        if request is not None:
+            request.delete()
+
+    def _begin(self, offer: Iterable[Region], private_data: bytes, raw: bool) -> Link:
+        call = "Incoming.accept"
+        data = _private_data.encode(offer, private_data, raw, call)
+        request, self._request = self._request, None
+        if request is None:
+            raise ClosedError(call, "the request was accepted or rejected before")
+        request.check_process(call)
+        return begin(request.device, request.handle, data, *request.queues, call)
+
+
+class Wanted(Event):
+    """Somebody who waits for a request."""
+
+    __slots__ = ("request", "error")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.request: Request | None = None
+        self.error: RpmaError | None = None
+
+
+class Endpoint(Waiting):
+    """The endpoint of the library."""
+
+    def __init__(self, device: Device, addr: str, port: int, queues: tuple[int, int]) -> None:
+        call = f"Peer.listen({addr!r}, {port})"
+        if not 0 < port < 65536:
+            raise InvalidError(call, "the port is not between 1 and 65535", _c.E_INVAL)
+        self.device, self._queues = device, check_queues(queues, call)
+        self._cfg = configuration(*queues, None)
+        self._handle = ffi.new("struct rpma_ep **")
+        check(lib.rpma_ep_listen(device.peer[0], addr.encode(), str(port).encode(), self._handle), call)
+        fd = ffi.new("int *")
+        lib.rpma_ep_get_fd(self._handle[0], fd)
+        os.set_blocking(fd[0], False)
+        super().__init__(fd[0])
+        self._wanted: deque[Wanted] = deque()
+        self._given_back: deque[Request] = deque()
+
+    def drive(self) -> None:
+        while self._wanted:
+            wanted = self._wanted[0]
+            if self._handle[0] == ffi.NULL:
+                wanted.error = ClosedError("Listener", "the listener is closed")
+            elif self._given_back:
+                wanted.request = self._given_back.popleft()
+            else:
+                handle = ffi.new("struct rpma_conn_req **")
+                code = lib.rpma_ep_next_conn_req(self._handle[0], self._cfg[0], handle)
+                if code == _c.E_NO_EVENT:
+                    return
+                if code == 0:
+                    wanted.request = Request(self.device, self._queues, handle)
+                else:
+                    wanted.error = RpmaError("Listener.incoming", _c.last_reason(), code)
+            self._wanted.popleft()
+            self.finish(wanted)
+
+    def want(self) -> Wanted:
+        wanted = Wanted()
+        with self.lock:
+            if self._handle[0] == ffi.NULL:
+                raise ClosedError("Listener", "the listener is closed")
+            self._wanted.append(wanted)
+        return wanted
+
+    def unwant(self, wanted: Wanted) -> None:
+        """It does not wait any more: somebody else gets the request."""
+        with self.lock:
+            if wanted.request is not None:
+                self._given_back.append(wanted.request)
+                self.drive()
+            elif wanted in self._wanted:
+                self._wanted.remove(wanted)
+
+    def shutdown(self) -> None:
+        with self.lock:
+            if self._handle[0] != ffi.NULL:
+                lib.rpma_ep_shutdown(self._handle)
+                self._given_back.clear()
+                self.drive()
+                self.ready.wake()
+
+    @property
+    def is_closed(self) -> bool:
+        return bool(self._handle[0] == ffi.NULL)
+
+    def drop(self) -> None:
+        if not self.is_inherited():
+            self.shutdown()
+
+
+class Listener:
+    """
+    Listens for connections: `Peer.listen`.
+
+    Requests that nobody takes are rejected when it is closed.     All methods may be called by all threads
+    and tasks at once; each request goes to one of those who wait. `fileno()` is     readable when there is a
+    request.
+    """
+
+    __slots__ = ("_endpoint", "_at", "_finalizer", "__weakref__")
+
+    def __init__(self, peer: Peer, addr: str, port: int, send: int, receive: int) -> None:
+        self._endpoint = Endpoint(peer._open("Peer.listen"), addr, port, (send, receive))
+        self._at = addr, port
+        self._finalizer = weakref.finalize(self, self._endpoint.drop)
+
+    def incoming(self, *, timeout: float | None = None) -> Incoming:
+        """
+        The next request.
+
+        Raises RpmaError if a connection could not be prepared; its request was rejected, and the listener can
+        be used further. Raises ClosedError when the listener is closed, TimedOutError.
+        """
+        self._endpoint.check_process("Listener.incoming")
+        wanted = self._endpoint.want()
+        try:
+            if not self._endpoint.wait(wanted, deadline_of(timeout)):
+                raise TimedOutError("Listener.incoming", f"no request in {timeout} s", _c.E_NO_EVENT)
+        except BaseException:
+            self._endpoint.unwant(wanted)
+            raise
+        return _incoming(wanted)
+
+    async def aincoming(self) -> Incoming:
+        """`incoming` in an asyncio task."""
+        self._endpoint.check_process("Listener.aincoming")
+        wanted = self._endpoint.want()
+        try:
+            await self._endpoint.wait_async(wanted)
+        except BaseException:
+            self._endpoint.unwant(wanted)
+            raise
+        return _incoming(wanted)
+
+    def accept(
+        self,
+        *,
+        offer: Iterable[Region] = (),
+        private_data: bytes = b"",
+        raw: bool = False,
+        timeout: float | None = None,
+    ) -> Conn:
+        """Accepts the next request: `incoming` and `Incoming.accept`."""
+        deadline = deadline_of(timeout)
+        request = self.incoming(timeout=timeout)
+        return wait_established(request._begin(offer, private_data, raw), deadline, "Listener.accept")
+
+    async def aaccept(
+        self, *, offer: Iterable[Region] = (), private_data: bytes = b"", raw: bool = False
+    ) -> Conn:
+        """`accept` in an asyncio task."""
+        return await (await self.aincoming()).aaccept(offer=offer, private_data=private_data, raw=raw)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._endpoint.is_closed
+
+    def close(self) -> None:
+        """
+        Stops listening; connections are not affected.
+
+        Whoever waits for a request gets ClosedError.
+        """
+        self._finalizer()
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when there is a request."""
+        self._endpoint.check_process("Listener.fileno")
+        return self._endpoint.ready.epoll.fileno()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Listener({self._at[0]}, {self._at[1]}{', closed' if self.closed else ''})"
+
+
+def _incoming(wanted: Wanted) -> Incoming:
+    if wanted.error is not None:
+        raise wanted.error
+    assert wanted.request is not None
+    return Incoming(wanted.request)

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Waiting for what a descriptor reports, by threads and by event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import threading
+import time
+from abc import abstractmethod
+
+from ._c import OfProcess
+
+
+def deadline_of(timeout: float | None) -> float | None:
+    return None if timeout is None else time.monotonic() + timeout
+
+
+class Event:
+    """Something that happens once."""
+
+    __slots__ = ("is_done", "futures")
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.futures: list[asyncio.Future[None]] = []
+
+
+class Ready:
+    """A descriptor that is readable if one of several is, or once `wake` was called."""
+
+    def __init__(self, *fds: int) -> None:
+        self.epoll = select.epoll()
+        self.waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        for fd in (*fds, self.waker):
+            self.epoll.register(fd, select.EPOLLIN)
+
+    def wake(self) -> None:
+        os.eventfd_write(self.waker, 1)
+
+    def __del__(self, close=os.close) -> None:  # type: ignore[no-untyped-def]
+        if hasattr(self, "waker"):
+            close(self.waker)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class Waiting(OfProcess):
+    """
+    Drives an object whose descriptors may be waited on by several threads and event loops at once.
+
+    One of the waiting threads waits on the descriptors, the others until it has driven the object. Event
+    loops watch the descriptors as long as one of their tasks waits. `lock` is held by every call of the
+    library for the object.
+    """
+
+    def __init__(self, *fds: int) -> None:
+        super().__init__()
+        self.lock = threading.Condition(threading.Lock())
+        self.ready = Ready(*fds)
+        self._has_leader = False
+        self._watching: dict[asyncio.AbstractEventLoop, int] = {}
+
+    @abstractmethod
+    def drive(self) -> None:
+        """Takes what the descriptors report; with the lock."""
+
+    def finish(self, event: Event) -> None:
+        """With the lock."""
+        event.is_done = True
+        futures, event.futures = event.futures, []
+        for future in futures:
+            loop = future.get_loop()
+            if asyncio._get_running_loop() is loop:
+                _resolve(future)
+                continue
+            try:
+                loop.call_soon_threadsafe(_resolve, future)
+            except RuntimeError:
+                pass  # the loop is closed, and its tasks with it
+        self.lock.notify_all()
+
+    def wait(self, event: Event, deadline: float | None) -> bool:
+        """Whether the event has happened before the deadline."""
+        with self.lock:
+            if not event.is_done:
+                self.drive()
+            while not event.is_done:
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                if self._has_leader:
+                    self.lock.wait(left)
+                else:
+                    self._lead(left)
+            return True
+
+    def _lead(self, left: float | None) -> None:
+        ready = self.ready
+        try:
+            self._has_leader = True
+            self.lock.release()
+            try:
+                ready.epoll.poll(left)
+            finally:
+                self.lock.acquire()
+            self.drive()
+        finally:
+            self._has_leader = False
+            self.lock.notify_all()
+
+    async def wait_async(self, event: Event) -> None:
+        """Returns when the event has happened."""
+        loop = asyncio.get_running_loop()
+        with self.lock:
+            if not event.is_done:
+                self.drive()
+            if event.is_done:
+                return
+            future: asyncio.Future[None] = loop.create_future()
+            event.futures.append(future)
+            self._watch(loop)
+        try:
+            await future
+        finally:
+            with self.lock:
+                if future in event.futures:
+                    event.futures.remove(future)
+                self._unwatch(loop)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        count = self._watching.get(loop, 0)
+        if count == 0:
+            loop.add_reader(self.ready.epoll.fileno(), self._on_readable)
+        self._watching[loop] = count + 1
+
+    def _unwatch(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._watching[loop] -= 1
+        if self._watching[loop] == 0:
+            del self._watching[loop]
+            loop.remove_reader(self.ready.epoll.fileno())
+
+    def _on_readable(self) -> None:
+        with self.lock:
+            self.drive()
