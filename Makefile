@@ -19,6 +19,8 @@
 #   make check-threads  builds it, then runs what THREAD_SAFETY.md permits under ThreadSanitizer, and with locks that check their order; SHORT=1 for less of it
 #   make check-sanitizers  builds it, then runs tests under AddressSanitizer, memcheck and Miri; SHORT=1 for less of it
 #   make check-verbs  builds it, then runs other people's verbs programs on the software device: rping, perftest, the original librpma; TESTS="a b"
+#   make wheel      builds the Python package with the library in it, as a wheel, in build/wheel
+#   make check-python  builds the wheel, installs it into an empty environment of each version of Python, and tests it there; PYTHONS="3.11 3.13"
 #   make check-probes  builds it, then traces the examples with bpftrace, as root
 #   make fio FIO=DIR  builds the engines in fio/ with the headers of the configured fio source tree in DIR
 #   make check-fio  builds these with the Debian package's source, or that in FIO=DIR, and runs fio with them on software RDMA
@@ -156,7 +158,7 @@ PROGRAM := $(STAGE)/bin/rpma
 MAN_PAGES := build/obj/man.made
 COMPLETIONS := build/obj/completions.made
 
-.PHONY: all demo check check-quick check-long check-threads check-sanitizers check-verbs check-probes fio check-fio bench check-rdma check-rdma-newer check-device check-siw check-roce check-roce-newer check-packaging check-ready check-newer-ready check-variants-ready install uninstall header setup-tests setup-ready vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants bench-svg bench-calls bench-peers bench-rxe bindings check-arm64 release check-release
+.PHONY: all demo check check-quick check-long check-threads check-sanitizers check-verbs check-probes fio check-fio bench check-rdma check-rdma-newer check-device check-siw check-roce check-roce-newer check-packaging check-ready check-newer-ready check-variants-ready install uninstall header setup-tests setup-ready vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants bench-svg bench-calls bench-peers bench-rxe bindings check-arm64 release check-release wheel check-python
 
 all: $(LIBRARY) $(PRELOAD) $(AUDIT) $(PROGRAM) $(MAN_PAGES) $(COMPLETIONS)
 
@@ -340,6 +342,13 @@ check-verbs: examples
 check-probes: examples
 	-@$(SETUP) $(PROBES_PACKAGES)
 	@tools/check-probes $(STAGE)
+
+# The tag in its name says which C library it needs: the release has one for an older one.
+wheel: $(OPTIONAL_LIBRARY)
+	@STRIP='$(STRIP)' tools/wheel $(VERSION) $< $(STAGE)/wheel
+
+check-python: wheel
+	@tools/check-python $(STAGE)/wheel/rpma-*.whl $(STAGE)/check-python
 
 fio: all
 	@PKG_CONFIG_PATH=$(PC_DIR) $(MAKE) --no-print-directory -s -C fio FIO="$(abspath $(FIO))" OUT=$(STAGE)/fio

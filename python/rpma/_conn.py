@@ -15,12 +15,12 @@ from ._errors import ClosedError, InvalidError, RangeError, TimedOutError
 from ._c import COMPLETION_ALWAYS, ffi, lib
 from ._link import Entry, Link
 from ._peer import Device, Peer
-from ._region import Region, Registered, Slice, viewed
+from ._region import Memory, Region, Registered, Slice, viewed
 from ._remote import Remote
 from ._wait import deadline_of
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer, Self
+    from typing_extensions import Self
 
 T = TypeVar("T")
 
@@ -147,16 +147,16 @@ class Conn:
         data = bytearray(len(source))
         return self._read(source, data, lambda entry: data, "Conn.read")
 
-    def read_into(self, source: Remote, to: Region | Slice | Buffer, *, timeout: float | None = None) -> None:
+    def read_into(self, source: Remote, to: Region | Slice | Memory, *, timeout: float | None = None) -> None:
         """Reads a range of the peer's memory into memory of the same length."""
         self.aread_into(source, to).wait(timeout)
 
-    def aread_into(self, source: Remote, to: Region | Slice | Buffer) -> Op[None]:
+    def aread_into(self, source: Remote, to: Region | Slice | Memory) -> Op[None]:
         """`read_into` as an operation."""
         self._check_read(source, "Conn.read_into")
         return self._read(source, to, _nothing, "Conn.read_into")
 
-    def write(self, data: Region | Slice | Buffer, to: Remote, *, timeout: float | None = None) -> None:
+    def write(self, data: Region | Slice | Memory, to: Remote, *, timeout: float | None = None) -> None:
         """
         Writes bytes to a range of the same length of the peer's memory.
 
@@ -165,7 +165,7 @@ class Conn:
         """
         self.awrite(data, to).wait(timeout)
 
-    def awrite(self, data: Region | Slice | Buffer, to: Remote) -> Op[None]:
+    def awrite(self, data: Region | Slice | Memory, to: Remote) -> Op[None]:
         """`write` as an operation."""
         call = "Conn.write"
         link = self._open(call)
@@ -257,12 +257,12 @@ class Conn:
             ),
         )
 
-    def send(self, message: Region | Slice | Buffer, *, timeout: float | None = None) -> None:
+    def send(self, message: Region | Slice | Memory, *, timeout: float | None = None) -> None:
         """Sends a message, for which the peer must have posted a receive of at least this length, or must do
         so soon: some devices wait for it only for a while."""
         self.asend(message).wait(timeout)
 
-    def asend(self, message: Region | Slice | Buffer) -> Op[None]:
+    def asend(self, message: Region | Slice | Memory) -> Op[None]:
         """`send` as an operation."""
         link = self._open("Conn.send")
         source = self._local(link.device, message, False, "Conn.send")
@@ -296,11 +296,11 @@ class Conn:
         data = bytearray(size)
         return self._recv(data, lambda entry: bytes(memoryview(data)[: entry.length]), "Conn.recv")
 
-    def recv_into(self, to: Region | Slice | Buffer, *, timeout: float | None = None) -> int:
+    def recv_into(self, to: Region | Slice | Memory, *, timeout: float | None = None) -> int:
         """Receives one message into memory, and returns its length."""
         return self.arecv_into(to).wait(timeout)
 
-    def arecv_into(self, to: Region | Slice | Buffer) -> Op[int]:
+    def arecv_into(self, to: Region | Slice | Memory) -> Op[int]:
         """`recv_into` as an operation."""
         return self._recv(to, lambda entry: entry.length, "Conn.recv_into")
 
@@ -405,7 +405,7 @@ class Conn:
         source._fits(len(source), call)
 
     def _read(
-        self, source: Remote, to: Region | Slice | Buffer, result: Callable[[Entry], T], call: str
+        self, source: Remote, to: Region | Slice | Memory, result: Callable[[Entry], T], call: str
     ) -> Op[T]:
         link = self._link
         target = self._local(link.device, to, True, call)
@@ -435,7 +435,7 @@ class Conn:
             ),
         )
 
-    def _recv(self, to: Region | Slice | Buffer, result: Callable[[Entry], T], call: str) -> Op[T]:
+    def _recv(self, to: Region | Slice | Memory, result: Callable[[Entry], T], call: str) -> Op[T]:
         link = self._open(call)
         target = self._local(link.device, to, True, call)
         return self._add(
@@ -446,7 +446,7 @@ class Conn:
             is_receive=True,
         )
 
-    def _local(self, device: Device, memory: Region | Slice | Buffer, must_write: bool, call: str) -> Local:
+    def _local(self, device: Device, memory: Region | Slice | Memory, must_write: bool, call: str) -> Local:
         """The memory, which is registered if it is not a region."""
         if isinstance(memory, (Region, Slice)):
             local = _of_region(memory, device, call)
@@ -475,7 +475,7 @@ def _of_region(memory: Region | Slice, device: Device, call: str) -> Local:
     return Local(registered, memory._offset if isinstance(memory, Slice) else 0, len(memory))
 
 
-def _registered(memory: Buffer, device: Device, call: str) -> Local:
+def _registered(memory: Memory, device: Device, call: str) -> Local:
     with viewed(memory, call) as view:
         length = view.nbytes
     return Local(Registered(device, memory, None, call) if length > 0 else None, 0, length)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, BinaryIO
 from . import _c
 from ._errors import ClosedError, InvalidError, UnreachableError
 from ._c import OfProcess, check, ffi, lib
-from ._region import Access, Region, Registered
+from ._region import Access, Memory, Region, Registered
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer, Self
+    from typing_extensions import Self
 
     from ._conn import Conn
     from ._listen import Listener
@@ -94,7 +94,7 @@ class Peer:
         """The name of the device: "soft0" is software RDMA."""
         return self._open("Peer.device").name
 
-    def region(self, memory: int | Buffer) -> Region:
+    def region(self, memory: int | Memory) -> Region:
         """
         Registers memory for operations of this process: the source and destination of reads, writes and
         messages.
@@ -110,7 +110,7 @@ class Peer:
         return Region(Registered(device, buffer, None, "Peer.region"), buffer, Access(0), False)
 
     def expose(
-        self, memory: int | Buffer, access: Access, direct_write_to_pmem: bool | None = None
+        self, memory: int | Memory, access: Access, direct_write_to_pmem: bool | None = None
     ) -> Region:
         """
         Registers memory that peers may access as `access` says, once they have its descriptor
@@ -236,7 +236,7 @@ class Peer:
         return "Peer(closed)" if self._device is None else f"Peer({self._device.name})"
 
 
-def _buffer(memory: int | Buffer, call: str) -> Buffer:
+def _buffer(memory: int | Memory, call: str) -> Memory:
     if not isinstance(memory, int):
         return memory
     if memory <= 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from . import _c
 from ._errors import ClosedError, InvalidError, RangeError
@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
 
     from ._peer import Device
+
+
+class HasArray(Protocol):
+    """An array of NumPy, whose types say only from Python 3.12 on that it has memory."""
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+
+Memory: TypeAlias = "Buffer | HasArray"
 
 # The sources and destinations of operations; of memory that is read-only, the sources.
 SOURCE = _c.WRITE_SRC | _c.SEND
@@ -56,7 +66,7 @@ class Registered(OfProcess):
 
     __slots__ = ("device", "buffer", "mr", "is_writable", "__weakref__")
 
-    def __init__(self, device: Device, buffer: Buffer, access: Access | None, call: str) -> None:
+    def __init__(self, device: Device, buffer: Memory, access: Access | None, call: str) -> None:
         super().__init__()
         self.mr: Any = None
         self.device = device
@@ -95,7 +105,7 @@ class Registered(OfProcess):
             ffi.release(self.buffer)
 
 
-def _exported(buffer: Buffer, access: Access | None, call: str) -> tuple[Any, bool]:
+def _exported(buffer: Memory, access: Access | None, call: str) -> tuple[Any, bool]:
     """The bytes of an object, and whether they can be written."""
     must_write = access is not None and Access.WRITE in access
     with viewed(buffer, call) as view:
@@ -109,10 +119,10 @@ def _exported(buffer: Buffer, access: Access | None, call: str) -> tuple[Any, bo
     return ffi.from_buffer("char[]", buffer, require_writable=is_writable), is_writable
 
 
-def viewed(buffer: Buffer, call: str) -> memoryview:
+def viewed(buffer: Memory, call: str) -> memoryview:
     """The memory of an object."""
     try:
-        return memoryview(buffer)
+        return memoryview(cast("Buffer", buffer))
     except (TypeError, ValueError, BufferError) as error:
         raise InvalidError(
             call, f"{type(buffer).__name__} is no object with memory that can be used: {error}", _c.E_INVAL
@@ -158,7 +168,7 @@ class Region:
 
     __slots__ = ("_registered", "_bytes", "_len", "_access", "_is_durable", "__weakref__")
 
-    def __init__(self, registered: Registered, buffer: Buffer, access: Access, is_durable: bool) -> None:
+    def __init__(self, registered: Registered, buffer: Memory, access: Access, is_durable: bool) -> None:
         self._registered: Registered | None = registered
         self._bytes: memoryview | None = _bytes_of(buffer)
         self._len = self._bytes.nbytes
@@ -245,8 +255,8 @@ class Region:
         return f"Region({len(self)} bytes{state})"
 
 
-def _bytes_of(buffer: Buffer) -> memoryview:
-    return memoryview(buffer).cast("B")
+def _bytes_of(buffer: Memory) -> memoryview:
+    return memoryview(cast("Buffer", buffer)).cast("B")
 
 
 def inside(range: slice, size: int, call: str) -> tuple[int, int]:
