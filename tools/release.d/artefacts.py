@@ -163,6 +163,20 @@ def oci(release, directory):
     image.write(release, tarball, directory)
 
 
+def wheel(release, directory):
+    """The Python package, with the library of the binary tarball for x86_64 in it."""
+    name = f"{release.name}-{release.version}-x86_64"
+    tarball = release.made(f"{name}.tar.xz")
+    if not tarball.exists():
+        raise Missing("it has the library of the binary tarball for x86_64, which is not there")
+    work = directory.with_name(f"{directory.name}.work")
+    shutil.rmtree(work, ignore_errors=True)
+    unpack(tarball, work)
+    run(["tools/wheel", release.version, str(work / name / "lib/librpma.so.0"), str(directory)], release.log("wheel"),
+        env={**os.environ, "SOURCE_DATE_EPOCH": str(release.epoch)})
+    shutil.rmtree(work)
+
+
 def bill(release, directory):
     """The CycloneDX document."""
     text = json.dumps(sbom.document(release), indent=1) + "\n"
@@ -175,6 +189,7 @@ ALL = {
     "sbom": bill,
     "x86_64": x86_64,
     "oci": oci,
+    "wheel": wheel,
     "aarch64": aarch64,
     "debian-12": debian_12,
     "debian-13": debian_13,
