@@ -19,6 +19,8 @@ asyncio: the methods whose names begin with "a" are for tasks; the loop watches 
 thread. fork(2): a child cannot use the objects of its parent, and makes its own; with the device of an
 adapter not even that (librpma_providers(7)).
 
+As with any lock, a handler of a signal must not use an object that the interrupted code may be using.
+
 Memory that a peer may write changes at any time, and memory of an operation in flight until it is complete:
 the program decides when it looks. No mistake of a program, and no peer, makes this package access memory
 that was freed.

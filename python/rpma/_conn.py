@@ -402,7 +402,7 @@ class Conn:
     def _check_read(self, source: Remote, call: str) -> None:
         self._open(call)
         source._permits(_c.READ_SRC, call, "read")
-        source._fits(len(source), call)
+        source._fits(source._len, call)
 
     def _read(
         self, source: Remote, to: Region | Slice | Memory, result: Callable[[Entry], T], call: str

@@ -99,7 +99,7 @@ class Link(Waiting):
         """Whether an operation is complete; takes completions, but does not wait."""
         with self.lock:
             if not entry.is_done:
-                self._complete()
+                self.drive()
             return entry.is_done
 
     def _post(self, queue: Queue) -> None:

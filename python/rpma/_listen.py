@@ -51,7 +51,7 @@ class Incoming:
     __slots__ = ("_request", "_remotes", "_private_data", "__weakref__")
 
     def __init__(self, request: Request) -> None:
-        self._request: Request | None = request
+        self._request = [request]
         data = get_private_data(lib.rpma_conn_req_get_private_data, request.handle[0])
         self._remotes, self._private_data = _private_data.decode(data)
 
@@ -90,17 +90,21 @@ class Incoming:
 
     def reject(self) -> None:
         """Rejects it: the peer gets RefusedError."""
-        request, self._request = self._request, None
-        if request is not None:
-            request.delete()
+        if self._request:
+            self._take("Incoming.reject").delete()
+
+    def _take(self, call: str) -> Request:
+        try:
+            request = self._request.pop()
+        except IndexError:
+            raise ClosedError(call, "the request was accepted or rejected before") from None
+        request.check_process(call)
+        return request
 
     def _begin(self, offer: Iterable[Region], private_data: bytes, raw: bool) -> Link:
         call = "Incoming.accept"
         data = _private_data.encode(offer, private_data, raw, call)
-        request, self._request = self._request, None
-        if request is None:
-            raise ClosedError(call, "the request was accepted or rejected before")
-        request.check_process(call)
+        request = self._take(call)
         return begin(request.device, request.handle, data, *request.queues, call)
 
 

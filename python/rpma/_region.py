@@ -64,11 +64,11 @@ class Registered(OfProcess):
     """Memory that is registered until nothing refers to it any more: neither a region nor an operation in
     flight."""
 
-    __slots__ = ("device", "buffer", "mr", "is_writable", "__weakref__")
+    __slots__ = ("device", "buffer", "mr", "descriptor", "is_writable", "_left", "__weakref__")
 
     def __init__(self, device: Device, buffer: Memory, access: Access | None, call: str) -> None:
         super().__init__()
-        self.mr: Any = None
+        self._left: list[Any] = []  # what is not deregistered yet
         self.device = device
         self.buffer, self.is_writable = _exported(buffer, access, call)
         usage = (LOCAL if self.is_writable else SOURCE) if access is None else int(access)
@@ -78,6 +78,12 @@ class Registered(OfProcess):
             call,
         )
         self.mr = mr
+        self._left = [mr]
+        self.descriptor = b""
+        if access is not None:
+            descriptor = ffi.new("char[]", _c.SIZE_OF_DESCRIPTOR)
+            check(lib.rpma_mr_get_descriptor(mr[0], descriptor), call)
+            self.descriptor = bytes(ffi.buffer(descriptor))
 
     def release(self) -> None:
         """
@@ -85,9 +91,12 @@ class Registered(OfProcess):
 
         If that fails, a peer may still write there: then it is never freed.
         """
-        mr, self.mr = self.mr, None
-        if mr is None or self.is_inherited():
+        if self.is_inherited() or not self._left:
             return
+        try:
+            mr = self._left.pop()
+        except IndexError:
+            return  # another thread does it
         try:
             check(lib.rpma_mr_dereg(mr), "Region.close")
         except BaseException:
@@ -95,12 +104,11 @@ class Registered(OfProcess):
             raise
         ffi.release(self.buffer)
 
-    def __del__(self, exported: Any = _never_freed, lib: Any = lib, ffi: Any = ffi) -> None:
-        mr, self.mr = self.mr, None
-        if mr is None or self.is_inherited():
+    def __del__(self, never_freed: Any = _never_freed, lib: Any = lib, ffi: Any = ffi) -> None:
+        if self.is_inherited() or not self._left:
             return
-        if lib.rpma_mr_dereg(mr) != 0:
-            exported.append(self.buffer)
+        if lib.rpma_mr_dereg(self._left.pop()) != 0:
+            never_freed.append(self.buffer)
         else:
             ffi.release(self.buffer)
 
@@ -208,9 +216,7 @@ class Region:
         registered = self._open("Region.remote")
         if not self._access:
             raise InvalidError("Region.remote", "the region is not exposed; Peer.expose does that")
-        descriptor = ffi.new("char[]", _c.SIZE_OF_DESCRIPTOR)
-        check(lib.rpma_mr_get_descriptor(registered.mr[0], descriptor), "Region.remote")
-        return Remote.from_bytes(bytes(ffi.buffer(descriptor)) + bytes([self._is_durable]))
+        return Remote.from_bytes(registered.descriptor + bytes([self._is_durable]))
 
     def __getitem__(self, range: slice) -> Slice:
         offset, length = inside(range, len(self), "Region")

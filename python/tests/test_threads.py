@@ -127,6 +127,32 @@ def test_close_while_others_post(other):
             assert not thread.is_alive()
 
 
+def test_one_of_several_accepts_and_closes(other):
+    client = """
+    try:
+        rpma.connect("127.0.0.1", int(hear())).wait_closed()
+    except rpma.RefusedError:
+        pass
+    """
+    peer, port = rpma.Peer("127.0.0.1"), free_port()
+
+    def tries(call):
+        try:
+            return call()
+        except rpma.ClosedError:
+            return None
+
+    with peer.listen("127.0.0.1", port) as listener, ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            other(client).say(str(port))
+            request, memory = listener.incoming(timeout=20), peer.expose(64, Access.READ)
+            conns = [conn for conn in pool.map(tries, [request.accept] * 4) if conn is not None]
+            assert len(conns) == 1
+            list(pool.map(rpma.Conn.close, conns * 4))
+            list(pool.map(tries, [memory.close, lambda: memory.remote] * 4))
+            assert memory.closed
+
+
 def in_child(function):
     """Whether a function returns in a child of fork."""
     child = os.fork()
