@@ -18,6 +18,7 @@
 #   make coverage   prints how much of transport and softverbs the Rust tests and the pairs run, by directory
 #   make check-threads  builds it, then runs what THREAD_SAFETY.md permits under ThreadSanitizer, and with locks that check their order; SHORT=1 for less of it
 #   make check-sanitizers  builds it, then runs tests under AddressSanitizer, memcheck and Miri; SHORT=1 for less of it
+#   make check-cpp  builds it, then tests rpma.hpp with GCC and Clang; TESTS="a b"
 #   make check-verbs  builds it, then runs other people's verbs programs on the software device: rping, perftest, the original librpma; TESTS="a b"
 #   make wheel      builds the Python package with the library in it, as a wheel, in build/wheel
 #   make check-python  builds the wheel, installs it into an empty environment of each version of Python, and tests it there; PYTHONS="3.11 3.13"
@@ -53,7 +54,8 @@ SONAME := librpma.so.0
 
 BUILD_PACKAGES := gcc libc6-dev binutils make pkg-config libibverbs-dev librdmacm-dev
 QUICK_PACKAGES := $(BUILD_PACKAGES) g++ libcmocka-dev iproute2 rdmacm-utils codespell python3
-TEST_PACKAGES := $(QUICK_PACKAGES) libclang-dev librpma-dev abigail-tools mandoc groff-base flake8 valgrind
+CPP_PACKAGES := $(BUILD_PACKAGES) g++ clang libclang-rt-dev
+TEST_PACKAGES := $(QUICK_PACKAGES) $(CPP_PACKAGES) libclang-dev librpma-dev abigail-tools mandoc groff-base flake8 valgrind
 ARM64_PACKAGES := $(BUILD_PACKAGES) gcc-aarch64-linux-gnu qemu-user-static qemu-system-arm mmdebstrap debian-archive-keyring cpio file
 BENCH_PACKAGES := $(BUILD_PACKAGES) python3 strace
 VALGRIND_PACKAGES := $(BUILD_PACKAGES) valgrind libc6-dbg
@@ -147,7 +149,7 @@ CARGO_LIB := $(BUILT)/liblibrpma.a
 WHOLE_LIB := build/obj/librpma-whole.a
 SOURCES := Cargo.toml Cargo.lock $(shell find src crates -type f)
 MAN_SOURCES := $(shell find man tools/man examples -type f)
-LIBRARY := $(STAGE_LIB)/$(SONAME) $(STAGE_LIB)/librpma.so $(STAGE_LIB)/librpma.a $(STAGE_INCLUDE)/librpma.h $(PC_DIR)/librpma.pc \
+LIBRARY := $(STAGE_LIB)/$(SONAME) $(STAGE_LIB)/librpma.so $(STAGE_LIB)/librpma.a $(STAGE_INCLUDE)/librpma.h $(STAGE_INCLUDE)/rpma.hpp $(PC_DIR)/librpma.pc \
 	$(CMAKE_DIR)/librpma-config.cmake $(CMAKE_DIR)/librpma-config-version.cmake
 OPTIONAL_LIBRARY := $(STAGE)/optional/lib/$(SONAME)
 PRELOAD := $(STAGE_LIB)/libsoftverbs.so
@@ -158,7 +160,7 @@ PROGRAM := $(STAGE)/bin/rpma
 MAN_PAGES := build/obj/man.made
 COMPLETIONS := build/obj/completions.made
 
-.PHONY: all demo check check-quick check-long check-threads check-sanitizers check-verbs check-probes fio check-fio bench check-rdma check-rdma-newer check-device check-siw check-roce check-roce-newer check-packaging check-ready check-newer-ready check-variants-ready install uninstall header setup-tests setup-ready vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants bench-svg bench-calls bench-peers bench-rxe bindings check-arm64 release check-release wheel check-python
+.PHONY: all demo check check-quick check-long check-threads check-sanitizers check-verbs check-probes fio check-fio bench check-rdma check-rdma-newer check-device check-siw check-roce check-roce-newer check-packaging check-ready check-newer-ready check-variants-ready install uninstall header setup-tests setup-ready vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants bench-svg bench-calls bench-peers bench-rxe bindings check-arm64 release check-release wheel check-python check-cpp
 
 all: $(LIBRARY) $(PRELOAD) $(AUDIT) $(PROGRAM) $(MAN_PAGES) $(COMPLETIONS)
 
@@ -246,7 +248,7 @@ $(STAGE_LIB)/librpma.a: $(WHOLE_LIB) include/librpma.map Makefile
 $(STAGE_LIB)/librpma.so: | $(STAGE_LIB)/$(SONAME)
 	ln -sf $(SONAME) $@
 
-$(STAGE_INCLUDE)/librpma.h: include/librpma.h
+$(STAGE_INCLUDE)/%: include/%
 	@mkdir -p $(@D)
 	cp $< $@
 
@@ -318,6 +320,10 @@ check-long: setup-tests all
 	@$(SETUP) $(VALGRIND_PACKAGES)
 	@CARGO="$(CARGO)" CC="$(CC)" SIM_SCHEDULES="$(SIM_SCHEDULES)" STRESS_SEED="$(STRESS_SEED)" STRESS_PERCENT="$(STRESS_PERCENT)" \
 		POLICY_SEED="$(POLICY_SEED)" TESTS="$(TESTS)" PARTS="$(PARTS)" tools/check-long $(STAGE)
+
+check-cpp: all
+	@$(SETUP) $(CPP_PACKAGES)
+	@$(MAKE) --no-print-directory -C c-tests/cpp check PREFIX=$(STAGE) OUT=$(STAGE)/c-tests-cpp TESTS="$(TESTS)"
 
 check-threads: all
 	@$(SETUP) $(BUILD_PACKAGES)

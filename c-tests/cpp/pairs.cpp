@@ -1,0 +1,495 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The examples in C++, each a server and a client; share, read and write are programs in examples/cpp.
+#include "harness.hpp"
+
+#include <cstring>
+#include <string_view>
+#include <sys/epoll.h>
+
+using namespace std::literals;
+using rpma::completes;
+using rpma::errc;
+using rpma::event;
+using rpma::usage;
+
+static rpma::conn connect(const place &where, rpma::peer &peer, rpma::const_bytes data = {}, const rpma::conn_cfg *cfg = nullptr) {
+	return peer.connect(where.addr, where.port.c_str(), data, cfg);
+}
+
+static std::string_view text(const rpma::local_region &region, std::size_t offset, std::size_t len) {
+	return {reinterpret_cast<const char *>(region.data()) + offset, len};
+}
+
+static void non_blocking(int fd) {
+	REQUIRE(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0);
+}
+
+/* The next completion is that of this operation. */
+static rpma::completion done(const rpma::cq &cq, const void *context, ibv_wc_opcode opcode) {
+	auto it = cq.next().check();
+	REQUIRE(it.context() == context && it.opcode == opcode);
+	return it;
+}
+
+/* ---- 01-connection ---- */
+
+static void connection_server(const place &where) {
+	auto peer = rpma::peer::open(where.addr);
+	auto endpoint = where.listen(peer);
+	auto req = endpoint.next();
+	const auto asked = req.private_data();
+	REQUIRE(asked.size() >= 5 && std::memcmp(asked.data(), "hello", 5) == 0);
+	auto conn = std::move(req).connect("welcome"sv);
+	REQUIRE(conn.wait_closed() == event::closed);
+	conn.close();
+	REQUIRE(!conn);
+	/* rejected by a request that nobody takes, and by one that is left out */
+	endpoint.next();
+	endpoint.next().reset();
+}
+
+static void connection_client(const place &where) {
+	auto peer = rpma::peer::open_to(where.addr);
+	auto conn = connect(where, peer, "hello"sv);
+	REQUIRE(std::memcmp(conn.private_data().data(), "welcome", 7) == 0 && conn.qp_num() != 0);
+	conn.close();
+	REQUIRE(thrown([&] { connect(where, peer); }) == errc::rejected);
+	std::error_code ec;
+	REQUIRE(!peer.connect(where.addr, where.port.c_str(), {}, nullptr, ec) && ec == errc::rejected);
+	REQUIRE(ec == std::errc::connection_refused && std::strlen(rpma_err_last()) != 0);
+}
+
+/* ---- 02-read, 03-read-write-file, 04-flush-to-persistent, 06-atomic-write ---- */
+
+static const std::string &data_file() {
+	static const std::string path = "/tmp/rpma-hpp-" + std::to_string(getppid());
+	return path;
+}
+
+static void memory_server(const place &where) {
+	auto peer = rpma::peer::open(where.addr);
+	auto region = peer.reg(rpma::memory::file(data_file().c_str(), 4096), usage::read_src | usage::write_dst |
+		usage::flush_visible | usage::flush_persistent);
+	region.copy_in(0, "from the server"sv);
+	auto endpoint = where.listen(peer);
+	auto conn = endpoint.accept(region.offer(true));
+	conn.wait_closed();
+	REQUIRE(text(region, 100, 15) == "from the client");
+	char bytes[15];
+	const int fd = open(data_file().c_str(), O_RDONLY);
+	REQUIRE(pread(fd, bytes, 15, 100) == 15 && std::memcmp(bytes, "from the client", 15) == 0);
+	std::uint64_t word;
+	std::memcpy(&word, region.data() + 200, 8);
+	REQUIRE(word == 0x0123456789abcdef);
+	unlink(data_file().c_str());
+}
+
+static void memory_client(const place &where) {
+	auto peer = rpma::peer::open_to(where.addr);
+	auto conn = connect(where, peer);
+	auto cq = conn.cq();
+	auto remote = conn.remote();
+	auto local = peer.reg(rpma::memory::zeroed(64), usage::read_dst | usage::write_src);
+	REQUIRE(remote.size() == 4096);
+
+	conn.read(local.slice(0, 15), remote.slice(0, 15), &local);
+	done(cq, &local, IBV_WC_RDMA_READ);
+	REQUIRE(text(local, 0, 15) == "from the server");
+
+	local.copy_in(0, "from the client"sv);
+	conn.write(remote.slice(100, 15), local.slice(0, 15), {nullptr, completes::on_error});
+	conn.flush(remote.slice(100, 15), rpma::flush_type::persistent, &remote);
+	done(cq, &remote, IBV_WC_RDMA_READ);
+	conn.atomic_write(remote.slice(200, 8), 0x0123456789abcdef, &cq);
+	done(cq, &cq, IBV_WC_RDMA_WRITE);
+	conn.flush(remote.slice(200), rpma::flush_type::visible);
+	done(cq, nullptr, IBV_WC_RDMA_READ);
+
+	/* checked before they are posted, so that the connection goes on */
+	const auto fails = [](errc code, auto call) {
+		std::error_code ec;
+		call(ec);
+		REQUIRE(ec == code && thrown([&] { call(rpma::ec_ref()); }) == code);
+	};
+	fails(errc::out_of_range, [&](rpma::ec_ref ec) { conn.read(local.slice(0, 8), remote.slice(0, 9), {}, ec); });
+	fails(errc::out_of_range, [&](rpma::ec_ref ec) { conn.write(remote.slice(0, 9), local.slice(0, 8), {}, ec); });
+	fails(errc::out_of_range, [&](rpma::ec_ref ec) { conn.write_with_imm(remote.slice(0, 9), {}, 1, {}, ec); });
+	fails(errc::out_of_range, [&](rpma::ec_ref ec) { conn.atomic_write(remote.slice(0, 9), 0, {}, ec); });
+	fails(errc::invalid, [&](rpma::ec_ref ec) { conn.atomic_write(remote.slice(4, 8), 0, {}, ec); });
+	fails(errc::out_of_range, [&](rpma::ec_ref ec) { conn.flush(remote.slice(4089, 1), rpma::flush_type::visible, {}, ec); });
+	fails(errc::not_permitted, [&](rpma::ec_ref ec) { conn.send(local.slice(), {}, ec); });
+	fails(errc::not_permitted, [&](rpma::ec_ref ec) { conn.send_with_imm(local.slice(), 1, {}, ec); });
+	fails(errc::not_permitted, [&](rpma::ec_ref ec) { conn.recv(local.slice(), nullptr, ec); });
+	auto source = peer.reg(rpma::memory::zeroed(8), usage::write_src);
+	fails(errc::not_permitted, [&](rpma::ec_ref ec) { conn.read(source.slice(), remote.slice(0, 8), {}, ec); });
+	rpma::remote_region not_durable(source.offer());
+	fails(errc::not_permitted, [&](rpma::ec_ref ec) { conn.read(local.slice(0, 8), not_durable.slice(), {}, ec); });
+	fails(errc::not_permitted, [&](rpma::ec_ref ec) { conn.write(not_durable.slice(), source.slice(), {}, ec); });
+	fails(errc::not_permitted, [&](rpma::ec_ref ec) { conn.atomic_write(not_durable.slice(), 1, {}, ec); });
+	fails(errc::not_supported, [&](rpma::ec_ref ec) { conn.flush(not_durable.slice(), rpma::flush_type::visible, {}, ec); });
+	conn.apply(rpma::peer_cfg());
+	fails(errc::not_supported, [&](rpma::ec_ref ec) { conn.flush(remote.slice(), rpma::flush_type::persistent, {}, ec); });
+	fails(errc::not_shared_channel, [&](rpma::ec_ref ec) { conn.wait(ec); });
+	fails(errc::not_shared_channel, [&](rpma::ec_ref ec) { conn.compl_fd(ec); });
+	conn.read({}, {}, &conn);
+	done(cq, &conn, IBV_WC_RDMA_READ);
+	conn.close();
+}
+
+/* A destructor sends what was posted before, as close() does. */
+static void last_words_server(const place &where) {
+	auto peer = rpma::peer::open(where.addr);
+	auto region = peer.reg(rpma::memory::zeroed(4096), usage::write_dst);
+	auto endpoint = where.listen(peer);
+	auto conn = endpoint.accept(region.offer());
+	conn.wait_closed();
+	for (std::size_t i = 0; i < 100; i++)
+		REQUIRE(text(region, i * 8, 5) == "words");
+}
+
+static void last_words_client(const place &where) {
+	auto peer = rpma::peer::open_to(where.addr);
+	rpma::conn_cfg cfg;
+	cfg.sq_size(128);
+	cfg.cq_size(128);
+	auto local = peer.reg(rpma::memory::zeroed(8), usage::write_src);
+	local.copy_in(0, "words"sv);
+	auto conn = connect(where, peer, {}, &cfg);
+	auto remote = conn.remote();
+	for (std::size_t i = 0; i < 100; i++)
+		conn.write(remote.slice(i * 8, 8), local.slice(), {nullptr, completes::on_error});
+	throw on_purpose();
+}
+
+/* ---- 07-message-ping-pong, 09-send-with-imm, 10-write-with-imm ---- */
+
+static void messages_server(const place &where) {
+	auto peer = rpma::peer::open(where.addr);
+	auto region = peer.reg(rpma::memory::zeroed(4096), usage::recv | usage::send | usage::write_dst);
+	auto endpoint = where.listen(peer);
+	auto req = endpoint.next();
+	req.recv(region.slice(0, 64), &req);
+	auto conn = std::move(req).connect(region.offer());
+	auto cq = conn.cq();
+	for (int n = 0; n < 50; n++) {
+		REQUIRE(done(cq, &req, IBV_WC_RECV).byte_len == 8);
+		region.copy_in(64, rpma::const_bytes(region.data(), 8));
+		conn.recv(region.slice(0, 64), &req);
+		conn.send(region.slice(64, 8), {nullptr, completes::always});
+		done(cq, nullptr, IBV_WC_SEND);
+	}
+	auto with = done(cq, &req, IBV_WC_RECV);
+	REQUIRE(with.imm() == 0x01020304u && with.byte_len == 0);
+	conn.recv({}, &peer);
+	conn.send({});
+	done(cq, nullptr, IBV_WC_SEND);
+	with = done(cq, &peer, IBV_WC_RECV_RDMA_WITH_IMM);
+	REQUIRE(with.imm() == 7u && text(region, 1000, 4) == "with");
+	conn.wait_closed();
+}
+
+static void messages_client(const place &where) {
+	auto peer = rpma::peer::open_to(where.addr);
+	auto region = peer.reg(rpma::memory::zeroed(4096), usage::recv | usage::send | usage::write_src);
+	auto conn = connect(where, peer);
+	auto cq = conn.cq();
+	for (std::uint64_t n = 0; n < 50; n++) {
+		region.copy_in(0, rpma::const_bytes(&n, sizeof(n)));
+		conn.recv(region.slice(64, 64), &conn);
+		conn.send(region.slice(0, sizeof(n)), {nullptr, completes::on_error});
+		REQUIRE(!done(cq, &conn, IBV_WC_RECV).imm());
+		std::uint64_t back = 0;
+		region.copy_out(64, rpma::bytes(&back, sizeof(back)));
+		REQUIRE(back == n);
+	}
+	conn.recv({}, &region);
+	conn.send_with_imm({}, 0x01020304, &peer);
+	/* in either order */
+	const auto one = cq.next().check(), other = cq.next().check();
+	REQUIRE((one.opcode == IBV_WC_SEND && other.opcode == IBV_WC_RECV) || (one.opcode == IBV_WC_RECV && other.opcode == IBV_WC_SEND));
+	region.copy_in(0, "with"sv);
+	auto remote = conn.remote();
+	conn.write_with_imm(remote.slice(1000, 4), region.slice(0, 4), 7);
+	done(cq, nullptr, IBV_WC_RDMA_WRITE);
+	conn.close();
+}
+
+/* ---- 11-separate-receive-cq, 13-shared-completion-channel ---- */
+
+static void two_queues_server(const place &where) {
+	auto peer = rpma::peer::open(where.addr);
+	auto region = peer.reg(rpma::memory::zeroed(64), usage::recv | usage::send);
+	auto endpoint = where.listen(peer);
+	for (int n = 0; n < 2; n++) {
+		auto req = endpoint.next();
+		req.recv(region.slice(0, 8));
+		auto conn = std::move(req).connect();
+		done(conn.cq(), nullptr, IBV_WC_RECV);
+		REQUIRE(!conn.rcq());
+		conn.send(region.slice(0, 8));
+		done(conn.cq(), nullptr, IBV_WC_SEND);
+		conn.wait_closed();
+	}
+}
+
+static void two_queues_client(const place &where) {
+	auto peer = rpma::peer::open_to(where.addr);
+	auto region = peer.reg(rpma::memory::zeroed(64), usage::recv | usage::send);
+	rpma::conn_cfg cfg;
+	cfg.rcq_size(10);
+	cfg.timeout_ms(2000);
+	{
+		auto conn = connect(where, peer, {}, &cfg);
+		conn.recv(region.slice(0, 8), &conn);
+		conn.send(region.slice(8, 8), &peer);
+		done(conn.cq(), &peer, IBV_WC_SEND);
+		done(conn.rcq(), &conn, IBV_WC_RECV);
+		conn.close();
+	}
+	cfg.compl_channel(true);
+	auto conn = connect(where, peer, {}, &cfg);
+	auto cq = conn.cq(), rcq = conn.rcq();
+	REQUIRE(thrown([&] { cq.wait(); }) == errc::shared_channel);
+	conn.recv(region.slice(0, 8), &conn);
+	conn.send(region.slice(8, 8), &peer);
+	for (int got = 0; got < 2;) {
+		const auto ready = conn.wait();
+		REQUIRE(ready.get() == cq.get() || ready.get() == rcq.get());
+		while (const auto one = ready.poll()) {
+			REQUIRE(one->check().context() == (ready.get() == rcq.get() ? static_cast<void *>(&conn) : &peer));
+			got++;
+		}
+	}
+	non_blocking(conn.compl_fd());
+	while (conn.wait()) {
+	}
+	conn.close();
+}
+
+/* ---- 12-shared-receive-queue ---- */
+
+static constexpr std::size_t clients = 4, messages = 20;
+
+static void srq_server(const place &where) {
+	auto peer = rpma::peer::open(where.addr);
+	auto region = peer.reg(rpma::memory::zeroed(4096), usage::recv | usage::send);
+	rpma::srq_cfg srq_cfg;
+	srq_cfg.rq_size(8);
+	srq_cfg.rcq_size(8);
+	auto srq = peer.srq(&srq_cfg);
+	const auto rcq = srq.rcq();
+	for (std::size_t i = 0; i < 8; i++)
+		srq.recv(region.slice(i * 8, 8), region.data() + i * 8);
+	std::error_code ec;
+	auto unfit = peer.reg(rpma::memory::zeroed(8), usage::send);
+	srq.recv(unfit.slice(), nullptr, ec);
+	REQUIRE(ec == errc::not_permitted);
+	std::vector<rpma::conn> conns;
+	{
+		rpma::conn_cfg cfg;
+		cfg.srq(srq);
+		auto endpoint = where.listen(peer);
+		while (conns.size() < clients)
+			conns.push_back(endpoint.accept({}, &cfg));
+	}
+	/* the connections keep it */
+	auto *const queue = srq.get();
+	for (std::size_t n = 0; n < clients * messages; n++) {
+		const auto got = rcq.next().check();
+		auto *const at = got.context<std::byte>();
+		for (auto &conn : conns)
+			if (conn.qp_num() == got.qp_num) {
+				conn.send(region.slice(static_cast<std::size_t>(at - region.data()), 8));
+				done(conn.cq(), nullptr, IBV_WC_SEND);
+			}
+		srq.recv(region.slice(static_cast<std::size_t>(at - region.data()), 8), at);
+	}
+	srq = rpma::srq();
+	REQUIRE(rpma_srq_recv(queue, nullptr, 0, 0, nullptr) != RPMA_E_INVAL);
+	for (auto &conn : conns)
+		conn.wait_closed();
+}
+
+static void srq_client(const place &where) {
+	auto peer = rpma::peer::open_to(where.addr);
+	auto region = peer.reg(rpma::memory::zeroed(64), usage::recv | usage::send);
+	std::vector<rpma::conn> conns;
+	for (std::size_t i = 0; i < clients; i++)
+		conns.push_back(connect(where, peer));
+	for (std::uint64_t n = 0; n < messages; n++)
+		for (auto &conn : conns) {
+			region.copy_in(0, rpma::const_bytes(&n, sizeof(n)));
+			conn.recv(region.slice(8, 8), &conn);
+			conn.send(region.slice(0, 8), {nullptr, completes::on_error});
+			done(conn.cq(), &conn, IBV_WC_RECV);
+			REQUIRE(text(region, 0, 8) == text(region, 8, 8));
+		}
+	while (!conns.empty())
+		conns.erase(conns.begin());
+}
+
+/* ---- 05-many-connections: one thread, one epoll set, and no call that blocks ---- */
+
+struct served {
+	rpma::conn conn;
+	rpma::cq cq;
+};
+
+static void epoll_server(const place &where) {
+	auto peer = rpma::peer::open(where.addr);
+	auto region = peer.reg(rpma::memory::zeroed(4096), usage::recv | usage::send);
+	auto endpoint = where.listen(peer);
+	const int set = epoll_create1(EPOLL_CLOEXEC);
+	const auto watch = [&](int fd, std::uint64_t what) {
+		epoll_event wanted{};
+		wanted.events = EPOLLIN;
+		wanted.data.u64 = what;
+		non_blocking(fd);
+		REQUIRE(epoll_ctl(set, EPOLL_CTL_ADD, fd, &wanted) == 0);
+	};
+	watch(endpoint.fd(), 0);
+	REQUIRE(!endpoint.next());
+	std::vector<served> all;
+	all.reserve(clients);
+	for (std::size_t closed = 0; closed < clients;) {
+		epoll_event ready{};
+		if (epoll_wait(set, &ready, 1, -1) != 1)
+			continue;
+		if (ready.data.u64 == 0) {
+			auto req = endpoint.next();
+			if (!req)
+				continue;
+			const auto mine = region.slice(all.size() * 8, 8);
+			req.recv(mine);
+			all.push_back({std::move(req).start(), {}});
+			all.back().cq = all.back().conn.cq();
+			watch(all.back().conn.event_fd(), all.size() * 2);
+			watch(all.back().cq.fd(), all.size() * 2 + 1);
+			continue;
+		}
+		auto &[conn, cq] = all[ready.data.u64 / 2 - 1];
+		if (ready.data.u64 % 2 == 0) {
+			const auto what = conn.next_event();
+			if (what != event::closed && what != event::lost)
+				continue;
+			REQUIRE(epoll_ctl(set, EPOLL_CTL_DEL, conn.event_fd(), nullptr) == 0);
+			closed++;
+			continue;
+		}
+		cq.wait();
+		ibv_wc wc[4];
+		while (const int got = cq.poll(wc, 4))
+			for (int i = 0; i < got; i++)
+				if (wc[i].status == IBV_WC_SUCCESS && wc[i].opcode == IBV_WC_RECV)
+					conn.send(region.slice(ready.data.u64 / 2 * 8 - 8, 8));
+	}
+	close(set);
+}
+
+static void epoll_client(const place &where) {
+	auto peer = rpma::peer::open_to(where.addr);
+	auto region = peer.reg(rpma::memory::zeroed(64), usage::recv | usage::send);
+	std::vector<rpma::conn> conns;
+	for (std::size_t i = 0; i < clients; i++) {
+		conns.push_back(connect(where, peer));
+		conns[i].recv(region.slice(i * 8, 8), &conns);
+		conns[i].send(region.slice(32, 8), {nullptr, completes::on_error});
+	}
+	for (auto &conn : conns) {
+		/* waits although the descriptors are non-blocking */
+		non_blocking(conn.cq().fd());
+		non_blocking(conn.event_fd());
+		done(conn.cq(), &conns, IBV_WC_RECV);
+		REQUIRE(conn.next_event() == event::none && !conn.cq().poll());
+		conn.close();
+	}
+}
+
+/* ---- failures ---- */
+
+/* The owner revokes memory that the peer reads: the status is an error of the completion, in both forms. */
+static void revoked_server(const place &where) {
+	auto peer = rpma::peer::open(where.addr);
+	auto region = peer.reg(rpma::memory::zeroed(4096), usage::read_src);
+	auto endpoint = where.listen(peer);
+	auto req = endpoint.next();
+	const auto offer = region.offer();
+	region.revoke();
+	std::move(req).connect(offer).wait_closed();
+}
+
+static void revoked_client(const place &where) {
+	auto peer = rpma::peer::open_to(where.addr);
+	auto conn = connect(where, peer);
+	auto remote = conn.remote();
+	auto local = peer.reg(rpma::memory::zeroed(4096), usage::read_dst);
+	conn.read(local.slice(), remote.slice(), &local);
+	const auto failed = conn.cq().next();
+	std::error_code ec;
+	failed.check(ec);
+	REQUIRE(!failed.ok() && ec.category() == rpma::wc_category() && ec.value() == failed.status);
+	REQUIRE(ec.message() == "remote access error");
+	try {
+		failed.check();
+		REQUIRE(false);
+	} catch (const rpma::error &error) {
+		REQUIRE(error.code() == ec && error.reason().find("read") != std::string::npos);
+	}
+	conn.wait_closed();
+	conn.close();
+}
+
+/* A region that goes before its operation: the operation fails, and nothing touches the memory. */
+static void buffer_gone_server(const place &where) {
+	auto peer = rpma::peer::open(where.addr);
+	auto region = peer.reg(rpma::memory::zeroed(8), usage::send);
+	auto endpoint = where.listen(peer);
+	auto conn = endpoint.accept();
+	std::error_code ec;
+	conn.send(region.slice(), {}, ec);
+	conn.wait_closed();
+}
+
+static void buffer_gone_client(const place &where) {
+	auto peer = rpma::peer::open_to(where.addr);
+	auto req = peer.request(where.addr, where.port.c_str());
+	{
+		auto region = peer.reg(rpma::memory::zeroed(4096), usage::recv);
+		req.recv(region.slice(), &where);
+	}
+	auto conn = std::move(req).connect();
+	const auto failed = conn.cq().next();
+	REQUIRE(!failed.ok() && failed.context<const place>() == &where);
+	conn.wait_closed();
+}
+
+/* The program of one side ends by an exception: the other one sees the end of the connection, its queue what is left. */
+static void exception_server(const place &where) {
+	auto peer = rpma::peer::open(where.addr);
+	auto region = peer.reg(rpma::memory::zeroed(64), usage::recv);
+	auto endpoint = where.listen(peer);
+	auto req = endpoint.next();
+	req.recv(region.slice(), &req);
+	auto conn = std::move(req).connect();
+	auto cq = conn.cq();
+	const auto how = conn.wait_closed();
+	REQUIRE(how == event::closed || how == event::lost);
+	conn = rpma::conn();
+	const auto flushed = cq.next();
+	REQUIRE(flushed.status == IBV_WC_WR_FLUSH_ERR && flushed.context() == &req);
+}
+
+static void exception_client(const place &where) {
+	auto peer = rpma::peer::open_to(where.addr);
+	auto conn = connect(where, peer);
+	auto region = peer.reg(rpma::memory::zeroed(64), usage::send);
+	throw on_purpose();
+}
+
+std::vector<test> pairs() {
+	return {{"connection", connection_server, connection_client}, {"memory", memory_server, memory_client},
+		{"last-words", last_words_server, last_words_client}, {"messages", messages_server, messages_client},
+		{"two-queues", two_queues_server, two_queues_client}, {"shared-receive-queue", srq_server, srq_client},
+		{"many-connections", epoll_server, epoll_client}, {"revoked", revoked_server, revoked_client},
+		{"buffer-gone", buffer_gone_server, buffer_gone_client}, {"exception", exception_server, exception_client}};
+}

@@ -1,0 +1,1090 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * rpma.hpp - remote persistent memory access for C++17 and newer
+ *
+ * librpma.h with objects that delete what they own. Everything is inline: a program that includes it links with
+ * librpma alone. Each class names the object of librpma that it owns. A function that has the name of one of
+ * librpma calls it and has its contract, which is on its manual page and not repeated here.
+ *
+ * ERRORS
+ * What can fail takes a last argument ec. Without it a failure is an exception, rpma::error. With a std::error_code
+ * that is set, and cleared on success, and the result is an empty object, nullptr or 0; rpma_err_last() has the
+ * reason. This includes constructors: the object is then empty. No destructor throws; librpma logs what it could
+ * not release.
+ *
+ * OBJECTS
+ * All are moved and not copied. A moved-from object is empty: it converts to false, and functions that use it fail
+ * with errc::invalid. So is a default constructed one, except for configurations. An object keeps alive what
+ * librpma needs for it: a peer is deleted after all that was made from it, a shared receive queue after its
+ * connections, a connection after its completion queues. They may be destroyed in any order. Three things keep
+ * nothing alive:
+ * - A slice refers to its region, as a std::string_view to its string, and must not be used after it.
+ * - A region of memory of the program must end before that memory does. One of rpma::memory owns it.
+ * - An operation does not own its buffer. If the region is destroyed first, the operation fails and the connection
+ *   ends; once the destructor has returned, nothing accesses the memory through it any more.
+ * Memory that a peer may write changes at any time: read it when a completion or a message says that it is
+ * complete, or through atomic objects.
+ *
+ * THREADS
+ * As the manual page of each function says. Destructors, moves and assignments need the object for themselves.
+ */
+
+#ifndef LIBRPMA_HPP
+#define LIBRPMA_HPP 1
+
+#include <librpma.h>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+#if __cplusplus >= 202002L
+#include <span>
+#endif
+
+/* A call of librpma whose result goes to ec, and the value that such a call returns through its last argument. */
+#define RPMA_HPP_DO(function, ...) ec.ok(function(__VA_ARGS__), #function)
+#define RPMA_HPP_GET(type, function, object) detail::value<type>(function, #function, object, ec)
+
+namespace rpma {
+enum class errc;
+}
+template <>
+struct std::is_error_code_enum<rpma::errc> : std::true_type {};
+
+/* Exceptions and error categories are the same in all shared objects of a program. */
+namespace rpma __attribute__((visibility("default"))) {
+
+/* ---- errors ---- */
+
+/** Why a call failed: an error code of librpma, or one of those that this header adds. */
+enum class errc {
+	unknown = RPMA_E_UNKNOWN,
+	not_supported = RPMA_E_NOSUPP,
+	provider = RPMA_E_PROVIDER,
+	out_of_memory = RPMA_E_NOMEM,
+	invalid = RPMA_E_INVAL,
+	no_completion = RPMA_E_NO_COMPLETION,
+	no_event = RPMA_E_NO_EVENT,
+	again = RPMA_E_AGAIN,
+	shared_channel = RPMA_E_SHARED_CHANNEL,
+	not_shared_channel = RPMA_E_NOT_SHARED_CHNL,
+	/** a range is not inside its region, or the lengths of source and destination differ */
+	out_of_range = 1,
+	/** a region is not registered for this use */
+	not_permitted,
+	/** a connection was not established: RPMA_CONN_REJECTED, _UNREACHABLE, _CLOSED or _LOST */
+	rejected,
+	unreachable,
+	closed,
+	lost,
+};
+
+namespace detail {
+
+struct call_category final : std::error_category {
+	const char *name() const noexcept override { return "rpma"; }
+
+	std::string message(int value) const override {
+		switch (errc(value)) {
+		case errc::out_of_range: return "Out of range";
+		case errc::not_permitted: return "Not permitted";
+		case errc::rejected: return "Connection rejected";
+		case errc::unreachable: return "Peer unreachable";
+		case errc::closed: return "Connection closed";
+		case errc::lost: return "Connection lost";
+		default: return rpma_err_2str(value);
+		}
+	}
+
+	std::error_condition default_error_condition(int value) const noexcept override {
+		switch (errc(value)) {
+		case errc::not_supported: return std::errc::not_supported;
+		case errc::out_of_memory: return std::errc::not_enough_memory;
+		case errc::invalid:
+		case errc::out_of_range: return std::errc::invalid_argument;
+		case errc::no_completion:
+		case errc::no_event:
+		case errc::again: return std::errc::resource_unavailable_try_again;
+		case errc::not_permitted: return std::errc::permission_denied;
+		case errc::rejected: return std::errc::connection_refused;
+		case errc::unreachable: return std::errc::host_unreachable;
+		case errc::closed: return std::errc::not_connected;
+		case errc::lost: return std::errc::connection_reset;
+		default: return {value, *this};
+		}
+	}
+};
+
+/* Without ibv_wc_status_str, so that librpma is all that a program links with. */
+struct status_category final : std::error_category {
+	const char *name() const noexcept override { return "ibv_wc_status"; }
+
+	std::string message(int value) const override {
+		static constexpr const char *texts[] = {"success", "local length error", "local QP operation error",
+			"local EE context operation error", "local protection error", "work request flushed error",
+			"memory window bind error", "bad response error", "local access error", "remote invalid request error",
+			"remote access error", "remote operation error", "transport retry counter exceeded",
+			"RNR retry counter exceeded"};
+		const bool is_known = value >= 0 && static_cast<std::size_t>(value) < std::size(texts);
+		return is_known ? texts[value] : "enum ibv_wc_status " + std::to_string(value);
+	}
+};
+
+} // namespace detail
+
+/** The category of errc. */
+inline const std::error_category &category() noexcept {
+	static const detail::call_category it;
+	return it;
+}
+
+/** The category of the statuses of completions, enum ibv_wc_status. */
+inline const std::error_category &wc_category() noexcept {
+	static const detail::status_category it;
+	return it;
+}
+
+inline std::error_code make_error_code(errc code) noexcept { return {static_cast<int>(code), category()}; }
+
+/** A failed call or operation. what() is the reason and the text of the code. */
+class error : public std::system_error {
+public:
+	error(std::error_code code, const char *call, const std::string &reason)
+		: std::system_error(code, reason), call_(call), reason_(std::make_shared<const std::string>(reason)) {
+	}
+
+	/** The function that failed, of librpma or of this header. */
+	const char *call() const noexcept { return call_; }
+
+	/** What rpma_err_last() said, or which argument is wrong and why. */
+	const std::string &reason() const noexcept { return *reason_; }
+
+private:
+	const char *call_;
+	std::shared_ptr<const std::string> reason_;
+};
+
+/** Where a call reports a failure: in a std::error_code of the caller or, by default, by an exception. */
+class ec_ref {
+public:
+	ec_ref() = default;
+	ec_ref(std::error_code &code) noexcept : code_(&code) {}
+
+	/** Whether the last call reported a failure; one by an exception returns to nobody who asks. */
+	bool failed() const noexcept { return code_ && *code_; }
+
+	bool succeed() const noexcept {
+		if (code_)
+			code_->clear();
+		return true;
+	}
+
+	[[gnu::cold, gnu::noinline]] bool fail(std::error_code code, [[maybe_unused]] const char *call,
+		[[maybe_unused]] const std::string &reason) const {
+		if (code_) {
+			*code_ = code;
+			return false;
+		}
+#if defined(__cpp_exceptions)
+		throw error(code, call, reason);
+#else
+		std::abort();
+#endif
+	}
+
+	/** Of a function of this header. */
+	bool fail(errc code, const char *call, const std::string &why) const {
+		return fail(make_error_code(code), call, std::string(call) + ": " + why);
+	}
+
+	/** Reports what a function of librpma returned; whether that is success. */
+	bool ok(int ret, const char *call) const {
+		return ret == 0 ? succeed() : fail(make_error_code(errc(ret)), call, rpma_err_last());
+	}
+
+private:
+	std::error_code *code_ = nullptr;
+};
+
+/* ---- memory ---- */
+
+/**
+ * A pointer and a length, made from these, or from an array, std::vector, std::string or std::span of trivially
+ * copyable elements; a std::span is made from them. bytes are writable. They keep nothing alive.
+ */
+template <class Byte>
+class basic_bytes {
+	template <class C>
+	using element = std::remove_pointer_t<decltype(std::data(std::declval<C &>()))>;
+	/* what is to be written is no temporary that owns its elements */
+	template <class C>
+	using from = std::conditional_t<std::is_lvalue_reference_v<C> || std::is_const_v<Byte>, C, const C>;
+	template <class C>
+	using enable_for = std::enable_if_t<!std::is_base_of_v<basic_bytes, std::decay_t<C>> &&
+		std::is_trivially_copyable_v<element<C>> && (std::is_const_v<Byte> || !std::is_const_v<element<from<C>>>)>;
+
+public:
+	using pointer = std::conditional_t<std::is_const_v<Byte>, const void *, void *>;
+
+	basic_bytes() = default;
+	basic_bytes(pointer data, std::size_t size) noexcept : data_(static_cast<Byte *>(data)), size_(size) {}
+	template <class C, class = enable_for<C>>
+	basic_bytes(C &&all) noexcept : basic_bytes(std::data(all), std::size(all) * sizeof(element<C>)) {
+	}
+
+	Byte *data() const noexcept { return data_; }
+	std::size_t size() const noexcept { return size_; }
+	Byte *begin() const noexcept { return data_; }
+	Byte *end() const noexcept { return data_ + size_; }
+
+private:
+	Byte *data_ = nullptr;
+	std::size_t size_ = 0;
+};
+
+using bytes = basic_bytes<std::byte>;
+using const_bytes = basic_bytes<const std::byte>;
+
+/** Mapped memory, which it owns. */
+class memory {
+public:
+	memory() = default;
+
+	/** Pages of zeros. */
+	static memory zeroed(std::size_t size, ec_ref ec = {}) { return {size, MAP_PRIVATE | MAP_ANONYMOUS, -1, "zeros", ec}; }
+
+	/** The beginning of a file, which is made, and extended with zeros, as needed; as a shared mapping. */
+	static memory file(const char *path, std::size_t size, ec_ref ec = {}) {
+		const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+		const std::shared_ptr<const void> closer(nullptr, [fd](const void *) { ::close(fd); });
+		const off_t end = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
+		if (end < 0 || (static_cast<std::size_t>(end) < size && ftruncate(fd, static_cast<off_t>(size)) != 0))
+			return memory(nullptr, size, path, ec);
+		return {size, MAP_SHARED, fd, path, ec};
+	}
+
+	explicit operator bool() const noexcept { return it_ != nullptr; }
+	std::byte *data() const noexcept { return it_.get(); }
+	std::size_t size() const noexcept { return it_ ? it_.get_deleter().size : 0; }
+
+private:
+	struct unmap {
+		std::size_t size;
+		void operator()(std::byte *at) const noexcept { munmap(at, size); }
+	};
+
+	memory(std::size_t size, int flags, int fd, const char *what, ec_ref ec)
+		: memory(mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, fd, 0), size, what, ec) {
+	}
+	memory(void *at, std::size_t size, const char *what, ec_ref ec) {
+		if (at && at != MAP_FAILED && ec.succeed())
+			it_ = std::unique_ptr<std::byte, unmap>(static_cast<std::byte *>(at), unmap{size});
+		else
+			ec.fail({errno, std::generic_category()}, "rpma::memory", std::string("rpma::memory of ") + what);
+	}
+
+	std::unique_ptr<std::byte, unmap> it_{nullptr, unmap{0}};
+};
+
+/** RPMA_MR_USAGE_*: what memory is registered for. */
+enum class usage : int {
+	none = 0,
+	read_src = RPMA_MR_USAGE_READ_SRC,
+	read_dst = RPMA_MR_USAGE_READ_DST,
+	write_src = RPMA_MR_USAGE_WRITE_SRC,
+	write_dst = RPMA_MR_USAGE_WRITE_DST,
+	flush_visible = RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY,
+	flush_persistent = RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT,
+	send = RPMA_MR_USAGE_SEND,
+	recv = RPMA_MR_USAGE_RECV,
+};
+
+constexpr usage operator|(usage a, usage b) noexcept { return usage(int(a) | int(b)); }
+constexpr usage operator&(usage a, usage b) noexcept { return usage(int(a) & int(b)); }
+
+/** A length: up to the end of the region. */
+constexpr std::size_t to_end = SIZE_MAX;
+
+/** The length of a descriptor, whose last byte is the usage, and the bytes of local_region::offer. */
+constexpr std::size_t descriptor_len = 21;
+using offer_bytes = std::array<std::byte, descriptor_len + 1>;
+
+/** A range inside of a region. The default one is no memory at all. */
+template <class Region>
+struct slice_of {
+	Region *mr = nullptr;
+	std::size_t offset = 0;
+	std::size_t len = 0;
+	/** the length of the region from offset on, and its usage */
+	std::size_t rest = 0;
+	usage permitted = usage::none;
+};
+using local_slice = slice_of<rpma_mr_local>;
+using remote_slice = slice_of<rpma_mr_remote>;
+
+namespace detail {
+
+/** An object of librpma that one object owns, and what must live longer. */
+template <class T, int (*Delete)(T **)>
+class owner {
+public:
+	owner() = default;
+	owner(owner &&from) noexcept : p_(std::exchange(from.p_, nullptr)), needs_(std::move(from.needs_)) {}
+	owner &operator=(owner &&from) noexcept {
+		owner other(std::move(from));
+		std::swap(p_, other.p_);
+		needs_.swap(other.needs_);
+		return *this;
+	}
+	~owner() { release(); }
+
+	explicit operator bool() const noexcept { return p_ != nullptr; }
+
+	/** For functions of librpma; this object still owns it. */
+	T *get() const noexcept { return p_; }
+
+	/** Deletes it now. */
+	void reset() noexcept { release(); }
+
+protected:
+	int release() noexcept {
+		const int ret = p_ ? Delete(&p_) : 0;
+		/* a peer may still write to memory that could not be deregistered: it stays mapped */
+		if (ret != 0 && std::is_same_v<T, rpma_mr_local>)
+			static_cast<void>(new (std::nothrow) std::shared_ptr<const void>(needs_));
+		needs_.reset();
+		return ret;
+	}
+
+	T *p_ = nullptr;
+	std::shared_ptr<const void> needs_;
+};
+
+/** An object of librpma that those keep alive, too, that need it. */
+template <class T>
+class shared {
+public:
+	shared() = default;
+	shared(shared &&) = default;
+	shared &operator=(shared &&) = default;
+
+	explicit operator bool() const noexcept { return p_ != nullptr; }
+	T *get() const noexcept { return p_.get(); }
+
+protected:
+	~shared() = default;
+	std::shared_ptr<T> p_;
+};
+
+template <class T, class Function, class Object>
+T value(Function function, const char *call, Object object, ec_ref ec) {
+	T it{};
+	ec.ok(function(object, &it), call);
+	return it;
+}
+
+/** What peer::reg makes a region of. */
+struct registered {
+	std::shared_ptr<rpma_peer> peer;
+	rpma::memory memory;
+};
+
+/** A region, local or remote, and the ranges inside of it. */
+template <class T, int (*Delete)(T **)>
+class region : public owner<T, Delete> {
+public:
+	std::size_t size() const noexcept { return this->p_ ? size_ : 0; }
+	usage permitted() const noexcept { return usage_; }
+
+	/** A range of it; it must outlive the slice. Fails with errc::out_of_range if it is not inside. */
+	slice_of<T> slice(std::size_t offset = 0, std::size_t len = to_end, ec_ref ec = {}) const & {
+		const std::size_t rest = offset <= size() ? size() - offset : 0;
+		const std::size_t wanted = len == to_end ? rest : len;
+		if (!this->p_)
+			ec.fail(errc::invalid, "rpma::slice", "the region is empty");
+		else if (offset > size() || wanted > rest)
+			ec.fail(errc::out_of_range, "rpma::slice", std::to_string(wanted) + " bytes at offset " +
+				std::to_string(offset) + " are not inside of " + std::to_string(size()) + " bytes");
+		else if (ec.succeed())
+			return {this->p_, offset, wanted, rest, usage_};
+		return {};
+	}
+	slice_of<T> slice(std::size_t = 0, std::size_t = to_end, ec_ref = {}) const && = delete;
+
+protected:
+	std::size_t size_ = 0;
+	usage usage_ = usage::none;
+};
+
+} // namespace detail
+
+/** rpma_mr_local: registered memory. Made by peer::reg. */
+class local_region : public detail::region<rpma_mr_local, rpma_mr_dereg> {
+public:
+	local_region() = default;
+
+	std::byte *data() const noexcept { return p_ ? data_ : nullptr; }
+	rpma::bytes bytes() const noexcept { return {data(), size()}; }
+
+	/** rpma_mr_dereg: from then on no peer can access it. */
+	void revoke(ec_ref ec = {}) { ec.ok(release(), "rpma_mr_dereg"); }
+
+	/** Copies to or from it, at an offset. Fails as slice() does. */
+	void copy_in(std::size_t offset, const_bytes from, ec_ref ec = {}) {
+		if (const auto to = slice(offset, from.size(), ec); to.len)
+			std::memcpy(data_ + to.offset, from.data(), to.len);
+	}
+	void copy_out(std::size_t offset, rpma::bytes to, ec_ref ec = {}) const {
+		if (const auto from = slice(offset, to.size(), ec); from.len)
+			std::memcpy(to.data(), data_ + from.offset, from.len);
+	}
+
+	/**
+	 * What a peer must know to access it: the descriptor of rpma_mr_get_descriptor, followed by that of a peer
+	 * configuration with direct_write_to_pmem, which says that a flush to persistence is possible. It is for files,
+	 * if this peer uses the soft provider; else see rpma_peer_cfg_set_direct_write_to_pmem. conn::remote reads it,
+	 * the Rust crate rpma, and programs in C.
+	 */
+	offer_bytes offer(bool direct_write_to_pmem = false, ec_ref ec = {}) const {
+		offer_bytes it{};
+		if (RPMA_HPP_DO(rpma_mr_get_descriptor, p_, it.data()))
+			it.back() = std::byte(direct_write_to_pmem);
+		return it;
+	}
+
+	void advise(std::size_t offset, std::size_t len, int advice, std::uint32_t flags = 0, ec_ref ec = {}) {
+		RPMA_HPP_DO(rpma_mr_advise, p_, offset, len, advice, flags);
+	}
+
+private:
+	friend class peer;
+	std::byte *data_ = nullptr;
+};
+
+/** rpma_mr_remote: memory of a peer. It belongs to no connection. */
+class remote_region : public detail::region<rpma_mr_remote, rpma_mr_remote_delete> {
+public:
+	remote_region() = default;
+
+	/** From the bytes of an offer or of rpma_mr_get_descriptor; what follows the descriptor is not read. */
+	explicit remote_region(const_bytes descriptor, ec_ref ec = {}) {
+		if (RPMA_HPP_DO(rpma_mr_remote_from_descriptor, descriptor.data(), descriptor.size(), &p_))
+			rpma_mr_remote_get_size(p_, &size_);
+		if (p_ && descriptor.size() >= descriptor_len)
+			usage_ = usage(descriptor.data()[descriptor_len - 1]);
+	}
+};
+
+/* ---- configurations ---- */
+
+/** rpma_peer_cfg: what a peer declares. local_region::offer and conn::remote make and apply one themselves. */
+class peer_cfg : public detail::owner<rpma_peer_cfg, rpma_peer_cfg_delete> {
+public:
+	explicit peer_cfg(ec_ref ec = {}) { RPMA_HPP_DO(rpma_peer_cfg_new, &p_); }
+	explicit peer_cfg(const_bytes descriptor, ec_ref ec = {}) {
+		RPMA_HPP_DO(rpma_peer_cfg_from_descriptor, descriptor.data(), descriptor.size(), &p_);
+	}
+
+	void direct_write_to_pmem(bool is, ec_ref ec = {}) { RPMA_HPP_DO(rpma_peer_cfg_set_direct_write_to_pmem, p_, is); }
+	bool direct_write_to_pmem(ec_ref ec = {}) const { return RPMA_HPP_GET(bool, rpma_peer_cfg_get_direct_write_to_pmem, p_); }
+	std::byte descriptor(ec_ref ec = {}) const {
+		std::byte it{};
+		RPMA_HPP_DO(rpma_peer_cfg_get_descriptor, p_, &it);
+		return it;
+	}
+};
+
+/** rpma_srq_cfg: the lengths of a shared receive queue and of its completion queue. */
+class srq_cfg : public detail::owner<rpma_srq_cfg, rpma_srq_cfg_delete> {
+public:
+	explicit srq_cfg(ec_ref ec = {}) { RPMA_HPP_DO(rpma_srq_cfg_new, &p_); }
+
+	void rq_size(std::uint32_t entries, ec_ref ec = {}) { RPMA_HPP_DO(rpma_srq_cfg_set_rq_size, p_, entries); }
+	void rcq_size(std::uint32_t entries, ec_ref ec = {}) { RPMA_HPP_DO(rpma_srq_cfg_set_rcq_size, p_, entries); }
+};
+
+class srq;
+
+/** rpma_conn_cfg: the timeout and the queues of a connection. */
+class conn_cfg : public detail::owner<rpma_conn_cfg, rpma_conn_cfg_delete> {
+public:
+	explicit conn_cfg(ec_ref ec = {}) { RPMA_HPP_DO(rpma_conn_cfg_new, &p_); }
+
+	void timeout_ms(int time, ec_ref ec = {}) { RPMA_HPP_DO(rpma_conn_cfg_set_timeout, p_, time); }
+	void cq_size(std::uint32_t entries, ec_ref ec = {}) { RPMA_HPP_DO(rpma_conn_cfg_set_cq_size, p_, entries); }
+	void sq_size(std::uint32_t entries, ec_ref ec = {}) { RPMA_HPP_DO(rpma_conn_cfg_set_sq_size, p_, entries); }
+	void rq_size(std::uint32_t entries, ec_ref ec = {}) { RPMA_HPP_DO(rpma_conn_cfg_set_rq_size, p_, entries); }
+	void rcq_size(std::uint32_t entries, ec_ref ec = {}) { RPMA_HPP_DO(rpma_conn_cfg_set_rcq_size, p_, entries); }
+	void compl_channel(bool is_shared, ec_ref ec = {}) { RPMA_HPP_DO(rpma_conn_cfg_set_compl_channel, p_, is_shared); }
+	/** Connections with this configuration keep the queue alive. */
+	void srq(const rpma::srq &queue, ec_ref ec = {});
+
+private:
+	friend class conn_req;
+	std::shared_ptr<const void> srq_;
+};
+
+/* ---- completions ---- */
+
+/** A work completion, as rpma_cq_get_wc returns it. */
+struct completion : ibv_wc {
+	bool ok() const noexcept { return status == IBV_WC_SUCCESS; }
+
+	/** The context of the operation. */
+	template <class T = void>
+	T *context() const noexcept { return reinterpret_cast<T *>(static_cast<std::uintptr_t>(wr_id)); }
+
+	/** The immediate data in host byte order, if there are any. */
+	std::optional<std::uint32_t> imm() const noexcept {
+		return ok() && (wc_flags & IBV_WC_WITH_IMM) ? std::optional(ntohl(imm_data)) : std::nullopt;
+	}
+
+	/** Fails with the status, in wc_category(), unless the operation was successful. */
+	const completion &check(ec_ref ec = {}) const {
+		if (ok())
+			ec.succeed();
+		else
+			ec.fail({int(status), wc_category()}, "rpma_cq_get_wc", reason());
+		return *this;
+	}
+
+private:
+	/* The soft provider leaves a text when the completion is polled. */
+	std::string reason() const {
+		const std::string last = rpma_err_last();
+		return last.rfind("rpma_cq_get_wc: ", 0) == 0 ? last : "rpma_cq_get_wc: wr_id " + std::to_string(wr_id) +
+			", queue pair " + std::to_string(qp_num) + ", vendor error " + std::to_string(vendor_err);
+	}
+};
+
+namespace detail {
+
+/** Waits until a descriptor is readable, at most some milliseconds; -1: no limit. */
+inline bool readable(int fd, int limit_ms) noexcept {
+	pollfd it{fd, POLLIN, 0};
+	int got;
+	while ((got = ::poll(&it, 1, limit_ms)) < 0 && errno == EINTR) {
+	}
+	return got > 0;
+}
+
+} // namespace detail
+
+/** rpma_cq: a completion queue. It keeps its connection, or its shared receive queue, alive. */
+class cq : public detail::shared<rpma_cq> {
+public:
+	cq() = default;
+
+	int fd(ec_ref ec = {}) const { return RPMA_HPP_GET(int, rpma_cq_get_fd, get()); }
+
+	/** False if the descriptor is non-blocking and no event is pending. */
+	bool wait(ec_ref ec = {}) const {
+		const int ret = rpma_cq_wait(get());
+		return ec.ok(ret == RPMA_E_NO_COMPLETION ? 0 : ret, "rpma_cq_wait") && ret == 0;
+	}
+
+	/** rpma_cq_get_wc for up to count completions, whatever their status; how many there were. */
+	int poll(ibv_wc *wc, int count, ec_ref ec = {}) const {
+		int got = 0;
+		const int ret = rpma_cq_get_wc(get(), count, wc, &got);
+		return ec.ok(ret == RPMA_E_NO_COMPLETION ? 0 : ret, "rpma_cq_get_wc") ? got : 0;
+	}
+
+	/** The same for one completion. */
+	std::optional<completion> poll(ec_ref ec = {}) const {
+		completion it{};
+		return poll(&it, 1, ec) ? std::optional(it) : std::nullopt;
+	}
+
+	/** Waits for the next completion, whatever its status. If this fails, what it returns is not ok(). */
+	[[nodiscard]] completion next(ec_ref ec = {}) const {
+		completion it{};
+		it.status = IBV_WC_GENERAL_ERR;
+		while (!poll(&it, 1, ec) && !ec.failed())
+			if (!wait(ec) && !ec.failed())
+				detail::readable(fd(ec), -1);
+		return it;
+	}
+
+private:
+	friend class srq;
+	friend class conn;
+	cq(const std::shared_ptr<const void> &of, rpma_cq *queue) { p_ = queue ? std::shared_ptr<rpma_cq>(of, queue) : nullptr; }
+};
+
+/* ---- connections ---- */
+
+/** enum rpma_conn_event */
+enum class event : int {
+	none = RPMA_CONN_UNDEFINED,
+	established = RPMA_CONN_ESTABLISHED,
+	closed = RPMA_CONN_CLOSED,
+	lost = RPMA_CONN_LOST,
+	rejected = RPMA_CONN_REJECTED,
+	unreachable = RPMA_CONN_UNREACHABLE,
+};
+
+/** When an operation generates a completion. */
+enum class completes : int {
+	on_error = RPMA_F_COMPLETION_ON_ERROR,
+	always = RPMA_F_COMPLETION_ALWAYS,
+};
+
+/** What a flush guarantees. */
+enum class flush_type {
+	persistent = RPMA_FLUSH_TYPE_PERSISTENT,
+	visible = RPMA_FLUSH_TYPE_VISIBILITY,
+};
+
+/** The context that the completion of an operation returns, and when there is one. Made from a pointer, too. */
+struct op {
+	op(const void *returned = nullptr, completes when = completes::always) noexcept : context(returned), flags(int(when)) {}
+	const void *context;
+	int flags;
+};
+
+namespace detail {
+
+/** A connection, and what must live longer. */
+struct connection {
+	enum { connecting, up, leaving, over };
+
+	connection() = default;
+	connection(connection &&) = delete;
+	~connection() { rpma_conn_delete(&conn); }
+
+	std::shared_ptr<const void> peer, srq;
+	rpma_conn *conn = nullptr;
+	std::atomic<int> phase{connecting};
+};
+
+/* Checks before a work request is posted. */
+inline bool fits(std::size_t remote, std::size_t local, const char *call, ec_ref ec) {
+	return remote == local || ec.fail(errc::out_of_range, call,
+		"the remote range has " + std::to_string(remote) + " bytes, not " + std::to_string(local));
+}
+
+template <class Region>
+bool may(const slice_of<Region> &slice, usage any, const char *name, const char *call, ec_ref ec) {
+	constexpr auto of = std::is_same_v<Region, rpma_mr_local> ? "the local" : "the remote";
+	return !slice.mr || (slice.permitted & any) != usage::none || ec.fail(errc::not_permitted, call,
+		of + std::string(" region is not registered for usage::") + name);
+}
+
+} // namespace detail
+
+/** rpma_srq: a shared receive queue. Made by peer::srq. */
+class srq : public detail::shared<rpma_srq> {
+public:
+	srq() = default;
+
+	void recv(local_slice dst, const void *context = nullptr, ec_ref ec = {}) {
+		if (detail::may(dst, usage::recv, "recv", "rpma::srq::recv", ec))
+			RPMA_HPP_DO(rpma_srq_recv, get(), dst.mr, dst.offset, dst.len, context);
+	}
+
+	/** Its completion queue; an empty one if it has none. */
+	cq rcq(ec_ref ec = {}) const { return {p_, RPMA_HPP_GET(rpma_cq *, rpma_srq_get_rcq, get())}; }
+
+private:
+	friend class conn_cfg;
+	friend class peer;
+};
+
+inline void conn_cfg::srq(const rpma::srq &queue, ec_ref ec) {
+	if (RPMA_HPP_DO(rpma_conn_cfg_set_srq, p_, queue.get()))
+		srq_ = queue.p_;
+}
+
+/**
+ * rpma_conn: a connection.
+ *
+ * Operations are posted, and end with a completion in cq(). Their slices are checked first: errc::out_of_range if
+ * the lengths differ, errc::not_permitted if a region is not registered for it. An empty slice, {}, is no data. The
+ * destructor disconnects and does not wait for the peer; close() does.
+ */
+class conn {
+public:
+	conn() = default;
+	conn(conn &&) = default;
+	conn &operator=(conn &&from) noexcept {
+		conn other(std::move(from));
+		it_.swap(other.it_);
+		return *this;
+	}
+	~conn() {
+		if (it_ && it_->phase == detail::connection::up)
+			rpma_conn_disconnect(it_->conn);
+	}
+
+	explicit operator bool() const noexcept { return it_ != nullptr; }
+	rpma_conn *get() const noexcept { return it_ ? it_->conn : nullptr; }
+
+	/** event::none if the descriptor is non-blocking and no event is pending. */
+	event next_event(ec_ref ec = {}) {
+		rpma_conn_event got = RPMA_CONN_UNDEFINED;
+		const int ret = rpma_conn_next_event(get(), &got);
+		if (ec.ok(ret == RPMA_E_NO_EVENT ? 0 : ret, "rpma_conn_next_event") && ret == 0)
+			it_->phase = got == RPMA_CONN_ESTABLISHED ? detail::connection::up : detail::connection::over;
+		return event(got);
+	}
+
+	/** Waits until it is established. Fails with errc::rejected, unreachable, closed or lost if it is not. */
+	void wait_established(ec_ref ec = {}) {
+		const event got = wait_event(-1, ec);
+		const errc code = got == event::rejected ? errc::rejected : got == event::unreachable ? errc::unreachable :
+			got == event::closed ? errc::closed : errc::lost;
+		if (!ec.failed() && got != event::established)
+			ec.fail(make_error_code(code), "rpma_conn_next_event", rpma_err_last());
+	}
+
+	/** Waits until it has ended: event::closed or event::lost. */
+	event wait_closed(ec_ref ec = {}) {
+		event got;
+		while ((got = wait_event(-1, ec)) == event::established) {
+		}
+		return got;
+	}
+
+	void disconnect(ec_ref ec = {}) {
+		if (RPMA_HPP_DO(rpma_conn_disconnect, get()))
+			it_->phase = detail::connection::leaving;
+	}
+
+	/**
+	 * Disconnects, waits until the connection has ended, and deletes it. Fails with std::errc::timed_out if that
+	 * takes longer than the limit; it is deleted in any case.
+	 */
+	void close(std::chrono::milliseconds limit = std::chrono::seconds(1), ec_ref ec = {}) {
+		conn self(std::move(*this));
+		ec.succeed();
+		if (!self || self.it_->phase == detail::connection::up)
+			self.disconnect(ec);
+		const auto end = std::chrono::steady_clock::now() + limit;
+		while (!ec.failed() && self.it_->phase == detail::connection::leaving) {
+			const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();
+			if (self.wait_event(left > 0 ? static_cast<int>(left) : 0, ec) == event::none && !ec.failed())
+				ec.fail(std::make_error_code(std::errc::timed_out), "rpma::conn::close", "rpma::conn::close");
+		}
+	}
+
+	int event_fd(ec_ref ec = {}) const { return RPMA_HPP_GET(int, rpma_conn_get_event_fd, get()); }
+	std::uint32_t qp_num(ec_ref ec = {}) const { return RPMA_HPP_GET(std::uint32_t, rpma_conn_get_qp_num, get()); }
+
+	/** What the peer sent with the connection, perhaps with zeros behind it. It belongs to the connection. */
+	const_bytes private_data(ec_ref ec = {}) const {
+		const auto it = RPMA_HPP_GET(rpma_conn_private_data, rpma_conn_get_private_data, get());
+		return {it.ptr, it.len};
+	}
+
+	/**
+	 * Memory that the peer offers, from the bytes of local_region::offer, by default its private data. Applies the
+	 * declaration behind the descriptor to this connection; bytes that end before it declare nothing.
+	 */
+	remote_region remote(const_bytes offer, ec_ref ec = {}) {
+		remote_region it(offer, ec);
+		if (it && offer.size() > descriptor_len)
+			apply(peer_cfg(const_bytes(offer.data() + descriptor_len, 1), ec), ec);
+		return ec.failed() ? remote_region() : std::move(it);
+	}
+	remote_region remote(ec_ref ec = {}) {
+		const const_bytes offer = private_data(ec);
+		return ec.failed() ? remote_region() : remote(offer, ec);
+	}
+	void apply(const peer_cfg &cfg, ec_ref ec = {}) { RPMA_HPP_DO(rpma_conn_apply_remote_peer_cfg, get(), cfg.get()); }
+
+	/** The main and the separate receive completion queue; the latter is empty if there is none. */
+	rpma::cq cq(ec_ref ec = {}) const { return {it_, RPMA_HPP_GET(rpma_cq *, rpma_conn_get_cq, get())}; }
+	rpma::cq rcq(ec_ref ec = {}) const { return {it_, RPMA_HPP_GET(rpma_cq *, rpma_conn_get_rcq, get())}; }
+
+	/** Of a shared completion channel: its descriptor, and rpma_conn_wait, which returns the queue to poll, if any. */
+	int compl_fd(ec_ref ec = {}) const { return RPMA_HPP_GET(int, rpma_conn_get_compl_fd, get()); }
+	rpma::cq wait(ec_ref ec = {}) {
+		rpma_cq *queue = nullptr;
+		const int ret = rpma_conn_wait(get(), 0, &queue, nullptr);
+		ec.ok(ret == RPMA_E_NO_COMPLETION ? 0 : ret, "rpma_conn_wait");
+		return {it_, queue};
+	}
+
+	void read(local_slice dst, remote_slice src, op how = {}, ec_ref ec = {}) {
+		constexpr auto call = "rpma::conn::read";
+		/* what may be flushed may be read: a flush may be executed as a read */
+		constexpr auto any = usage::read_src | usage::flush_visible | usage::flush_persistent;
+		if (detail::fits(src.len, dst.len, call, ec) && detail::may(dst, usage::read_dst, "read_dst", call, ec) &&
+			detail::may(src, any, "read_src", call, ec))
+			RPMA_HPP_DO(rpma_read, get(), dst.mr, dst.offset, src.mr, src.offset, dst.len, how.flags, how.context);
+	}
+
+	void write(remote_slice dst, local_slice src, op how = {}, ec_ref ec = {}) {
+		if (may_write(dst, src, "rpma::conn::write", ec))
+			RPMA_HPP_DO(rpma_write, get(), dst.mr, dst.offset, src.mr, src.offset, dst.len, how.flags, how.context);
+	}
+
+	void write_with_imm(remote_slice dst, local_slice src, std::uint32_t imm, op how = {}, ec_ref ec = {}) {
+		if (may_write(dst, src, "rpma::conn::write_with_imm", ec))
+			RPMA_HPP_DO(rpma_write_with_imm, get(), dst.mr, dst.offset, src.mr, src.offset, dst.len, how.flags, imm,
+				how.context);
+	}
+
+	/** A slice of 8 bytes, in the byte order of this host. */
+	void atomic_write(remote_slice dst, std::uint64_t value, op how = {}, ec_ref ec = {}) {
+		constexpr auto call = "rpma::conn::atomic_write";
+		char src[sizeof(value)];
+		std::memcpy(src, &value, sizeof(value));
+		if (detail::fits(dst.len, sizeof(src), call, ec) && detail::may(dst, usage::write_dst, "write_dst", call, ec))
+			RPMA_HPP_DO(rpma_atomic_write, get(), dst.mr, dst.offset, src, how.flags, how.context);
+	}
+
+	/** At least 8 bytes of the region from the start of the slice on, else errc::out_of_range. */
+	void flush(remote_slice dst, flush_type type, op how = {}, ec_ref ec = {}) {
+		if (dst.mr && dst.rest < 8)
+			ec.fail(errc::out_of_range, "rpma::conn::flush", "less than 8 bytes of the region follow");
+		else
+			RPMA_HPP_DO(rpma_flush, get(), dst.mr, dst.offset, dst.len, rpma_flush_type(type), how.flags,
+				how.context);
+	}
+
+	void send(local_slice src, op how = {}, ec_ref ec = {}) {
+		if (detail::may(src, usage::send, "send", "rpma::conn::send", ec))
+			RPMA_HPP_DO(rpma_send, get(), src.mr, src.offset, src.len, how.flags, how.context);
+	}
+
+	void send_with_imm(local_slice src, std::uint32_t imm, op how = {}, ec_ref ec = {}) {
+		if (detail::may(src, usage::send, "send", "rpma::conn::send_with_imm", ec))
+			RPMA_HPP_DO(rpma_send_with_imm, get(), src.mr, src.offset, src.len, how.flags, imm, how.context);
+	}
+
+	void recv(local_slice dst, const void *context = nullptr, ec_ref ec = {}) {
+		if (detail::may(dst, usage::recv, "recv", "rpma::conn::recv", ec))
+			RPMA_HPP_DO(rpma_recv, get(), dst.mr, dst.offset, dst.len, context);
+	}
+
+private:
+	friend class conn_req;
+
+	/* Also if the descriptor is non-blocking. event::none: failed, or not in time. */
+	event wait_event(int limit_ms, ec_ref ec) {
+		event got = event::none;
+		while (got == event::none) {
+			const int fd = event_fd(ec);
+			if (ec.failed() || !detail::readable(fd, limit_ms))
+				break;
+			got = next_event(ec);
+			if (ec.failed())
+				break;
+		}
+		return got;
+	}
+
+	static bool may_write(const remote_slice &dst, const local_slice &src, const char *call, ec_ref ec) {
+		return detail::fits(dst.len, src.len, call, ec) && detail::may(dst, usage::write_dst, "write_dst", call, ec) &&
+			detail::may(src, usage::write_src, "write_src", call, ec);
+	}
+
+	std::shared_ptr<detail::connection> it_;
+};
+
+/** rpma_conn_req: a connection request. Its destructor rejects one that came in. */
+class conn_req : public detail::owner<rpma_conn_req, rpma_conn_req_delete> {
+public:
+	conn_req() = default;
+
+	/** What the peer sent with it, perhaps with zeros behind it. It belongs to the request, then to the connection. */
+	const_bytes private_data(ec_ref ec = {}) const {
+		const auto it = RPMA_HPP_GET(rpma_conn_private_data, rpma_conn_req_get_private_data, p_);
+		return {it.ptr, it.len};
+	}
+
+	/** Posts a receive for the first message. */
+	void recv(local_slice dst, const void *context = nullptr, ec_ref ec = {}) {
+		if (detail::may(dst, usage::recv, "recv", "rpma::conn_req::recv", ec))
+			RPMA_HPP_DO(rpma_conn_req_recv, p_, dst.mr, dst.offset, dst.len, context);
+	}
+
+	/** rpma_conn_req_connect: sends or accepts it, with at most 255 bytes, and does not wait for the peer. */
+	conn start(const_bytes private_data = {}, ec_ref ec = {}) && {
+		conn it;
+		auto parts = std::make_shared<detail::connection>();
+		const auto len = static_cast<std::uint8_t>(private_data.size());
+		rpma_conn_private_data data = {const_cast<std::byte *>(private_data.data()), len};
+		if (private_data.size() > UINT8_MAX)
+			ec.fail(errc::invalid, "rpma_conn_req_connect", "more than 255 bytes of private data");
+		else if (RPMA_HPP_DO(rpma_conn_req_connect, &p_, len ? &data : nullptr, &parts->conn)) {
+			parts->peer = std::move(needs_);
+			parts->srq = std::move(srq_);
+			it.it_ = std::move(parts);
+		}
+		return it;
+	}
+
+	/** The same, and waits until the connection is established. Fails as conn::wait_established does. */
+	conn connect(const_bytes private_data = {}, ec_ref ec = {}) && {
+		conn it = std::move(*this).start(private_data, ec);
+		if (it)
+			it.wait_established(ec);
+		return ec.failed() ? conn() : std::move(it);
+	}
+
+private:
+	friend class endpoint;
+	friend class peer;
+
+	/* From what makes it, with a configuration of the caller. */
+	template <class Make>
+	static conn_req made(std::shared_ptr<const void> peer, const conn_cfg *cfg, const char *call, ec_ref ec, Make make) {
+		conn_req it;
+		if (cfg && !*cfg)
+			ec.fail(errc::invalid, call, "the configuration is empty");
+		else if (ec.ok(make(cfg ? cfg->get() : nullptr, &it.p_), call)) {
+			it.needs_ = std::move(peer);
+			it.srq_ = cfg ? cfg->srq_ : nullptr;
+		}
+		return it;
+	}
+
+	std::shared_ptr<const void> srq_;
+};
+
+/** rpma_ep: listens for connection requests. Made by peer::listen. Its connections do not need it. */
+class endpoint : public detail::owner<rpma_ep, rpma_ep_shutdown> {
+public:
+	endpoint() = default;
+
+	int fd(ec_ref ec = {}) const { return RPMA_HPP_GET(int, rpma_ep_get_fd, p_); }
+
+	/** rpma_ep_next_conn_req: an empty one if the descriptor is non-blocking and none is pending. */
+	conn_req next(const conn_cfg *cfg = nullptr, ec_ref ec = {}) {
+		return conn_req::made(needs_, cfg, "rpma_ep_next_conn_req", ec, [this](auto with, auto req) {
+			const int ret = rpma_ep_next_conn_req(p_, with, req);
+			return ret == RPMA_E_NO_EVENT ? 0 : ret;
+		});
+	}
+
+	/** Accepts the next request, and waits until the connection is established. Fails as conn_req::connect does. */
+	conn accept(const_bytes private_data = {}, const conn_cfg *cfg = nullptr, ec_ref ec = {}) {
+		conn_req req;
+		while (!req) {
+			const int descriptor = fd(ec);
+			if (ec.failed())
+				return {};
+			detail::readable(descriptor, -1);
+			req = next(cfg, ec);
+			if (ec.failed())
+				return {};
+		}
+		return std::move(req).connect(private_data, ec);
+	}
+
+private:
+	friend class peer;
+};
+
+/* ---- peers ---- */
+
+/** rpma_peer: a device of this host, from which all other objects are made. */
+class peer : public detail::shared<rpma_peer> {
+public:
+	peer() = default;
+
+	/** On a device of the program, which stays open until the peer and all that was made from it have gone. */
+	explicit peer(ibv_context *device, ec_ref ec = {}) {
+		rpma_peer *it = nullptr;
+		if (RPMA_HPP_DO(rpma_peer_new, device, &it))
+			p_ = std::shared_ptr<rpma_peer>(it, [](rpma_peer *last) { rpma_peer_delete(&last); });
+	}
+
+	/** On the device that has this address of the host; see rpma_utils_get_ibv_context. */
+	static peer open(const char *addr, ec_ref ec = {}) { return of(addr, RPMA_UTIL_IBV_CONTEXT_LOCAL, ec); }
+
+	/** On the device that reaches this address. */
+	static peer open_to(const char *addr, ec_ref ec = {}) { return of(addr, RPMA_UTIL_IBV_CONTEXT_REMOTE, ec); }
+
+	/** rpma_mr_reg. The region owns the memory. */
+	local_region reg(rpma::memory memory, usage what, ec_ref ec = {}) {
+		const bytes all(memory.data(), memory.size());
+		return reg(all, what, std::make_shared<detail::registered>(detail::registered{p_, std::move(memory)}), ec);
+	}
+
+	/** The same for memory of the program, which must outlive the region. */
+	local_region reg(bytes memory, usage what, ec_ref ec = {}) { return reg(memory, what, p_, ec); }
+
+	endpoint listen(const char *addr, const char *port, ec_ref ec = {}) {
+		endpoint it;
+		if (RPMA_HPP_DO(rpma_ep_listen, get(), addr, port, &it.p_))
+			it.needs_ = p_;
+		return it;
+	}
+
+	/** rpma_conn_req_new: a connection request to a remote peer, for receives before it is sent. */
+	conn_req request(const char *addr, const char *port, const conn_cfg *cfg = nullptr, ec_ref ec = {}) {
+		return conn_req::made(p_, cfg, "rpma_conn_req_new", ec, [&](auto with, auto req) {
+			return rpma_conn_req_new(get(), addr, port, with, req);
+		});
+	}
+
+	/** Connects to a remote peer, and waits until the connection is established. Fails as conn_req::connect does. */
+	conn connect(const char *addr, const char *port, const_bytes private_data = {}, const conn_cfg *cfg = nullptr,
+		ec_ref ec = {}) {
+		conn_req req = request(addr, port, cfg, ec);
+		return ec.failed() ? conn() : std::move(req).connect(private_data, ec);
+	}
+
+	/** rpma_srq_new, with a configuration or librpma's default one. */
+	rpma::srq srq(const srq_cfg *cfg = nullptr, ec_ref ec = {}) {
+		rpma::srq it;
+		rpma_srq *queue = nullptr;
+		if (cfg && !*cfg)
+			ec.fail(errc::invalid, "rpma_srq_new", "the configuration is empty");
+		else if (RPMA_HPP_DO(rpma_srq_new, get(), cfg ? cfg->get() : nullptr, &queue))
+			it.p_ = std::shared_ptr<rpma_srq>(queue, [peer = p_](rpma_srq *last) { rpma_srq_delete(&last); });
+		return it;
+	}
+
+private:
+	static peer of(const char *addr, rpma_util_ibv_context_type type, ec_ref ec) {
+		ibv_context *device = nullptr;
+		return RPMA_HPP_DO(rpma_utils_get_ibv_context, addr, type, &device) ? peer(device, ec) : peer();
+	}
+
+	local_region reg(bytes memory, usage what, std::shared_ptr<const void> needs, ec_ref ec) {
+		local_region it;
+		if (RPMA_HPP_DO(rpma_mr_reg, get(), memory.data(), memory.size(), int(what), &it.p_)) {
+			it.needs_ = std::move(needs);
+			it.data_ = memory.data();
+			it.size_ = memory.size();
+			it.usage_ = what;
+		}
+		return it;
+	}
+};
+
+} // namespace rpma
+
+#if defined(__cpp_lib_span)
+template <class Byte>
+inline constexpr bool std::ranges::enable_borrowed_range<rpma::basic_bytes<Byte>> = true;
+#endif
+
+#undef RPMA_HPP_DO
+#undef RPMA_HPP_GET
+
+#endif // LIBRPMA_HPP
