@@ -72,7 +72,7 @@ UPSTREAM_PACKAGES := $(BUILD_PACKAGES) xz-utils libpmem-dev libpmem2-dev libprot
 DEB_PACKAGES := $(BUILD_PACKAGES) git xz-utils python3 dpkg-dev debhelper
 RELEASE_PACKAGES := $(BUILD_PACKAGES) git xz-utils python3 mmdebstrap debian-archive-keyring util-linux iproute2
 CHECK_RELEASE_PACKAGES := $(RELEASE_PACKAGES) umoci skopeo rpm cpio qemu-system-arm
-PACKAGING_PACKAGES := $(DEB_PACKAGES) ibverbs-utils lintian blhc cmake rpm rpmlint mmdebstrap debian-archive-keyring util-linux
+PACKAGING_PACKAGES := $(DEB_PACKAGES) g++ ibverbs-utils lintian blhc cmake rpm rpmlint mmdebstrap debian-archive-keyring util-linux
 
 CARGO ?= cargo
 CC ?= cc
