@@ -12,6 +12,22 @@ using rpma::usage;
 
 /* Of librpma, but with failures on demand: the header calls these. */
 static int cfg_new_returns, dereg_returns;
+static std::string called;
+
+std::string deletions() { return std::exchange(called, {}); }
+
+template <class Object, class Real>
+static int noted(const char *name, Object object, Real *) {
+	called += std::string(name + 5) + ' ';
+	return reinterpret_cast<Real *>(dlsym(RTLD_NEXT, name))(object);
+}
+
+extern "C" int rpma_peer_delete(rpma_peer **it) { return noted(__func__, it, rpma_peer_delete); }
+extern "C" int rpma_srq_delete(rpma_srq **it) { return noted(__func__, it, rpma_srq_delete); }
+extern "C" int rpma_conn_delete(rpma_conn **it) { return noted(__func__, it, rpma_conn_delete); }
+extern "C" int rpma_conn_req_delete(rpma_conn_req **it) { return noted(__func__, it, rpma_conn_req_delete); }
+extern "C" int rpma_ep_shutdown(rpma_ep **it) { return noted(__func__, it, rpma_ep_shutdown); }
+extern "C" int rpma_conn_disconnect(rpma_conn *it) { return noted(__func__, it, rpma_conn_disconnect); }
 
 extern "C" int rpma_peer_cfg_new(rpma_peer_cfg **cfg) {
 	static const auto real = reinterpret_cast<decltype(&rpma_peer_cfg_new)>(dlsym(RTLD_NEXT, "rpma_peer_cfg_new"));
@@ -19,8 +35,7 @@ extern "C" int rpma_peer_cfg_new(rpma_peer_cfg **cfg) {
 }
 
 extern "C" int rpma_mr_dereg(rpma_mr_local **mr) {
-	static const auto real = reinterpret_cast<decltype(&rpma_mr_dereg)>(dlsym(RTLD_NEXT, "rpma_mr_dereg"));
-	const int ret = real(mr);
+	const int ret = noted(__func__, mr, rpma_mr_dereg);
 	return dereg_returns ? dereg_returns : ret;
 }
 
@@ -247,6 +262,32 @@ static void order(const place &where) {
 	REQUIRE(!cq.poll());
 }
 
+/* What each object needs is deleted right after it, however early the program let go of it. */
+static void deleted(const place &where) {
+	char bytes[64];
+	const auto sole = [&](auto make) {
+		auto it = make(rpma::peer::open(where.addr));
+		REQUIRE(deletions() == "");
+		it = decltype(it)();
+		return deletions();
+	};
+	const auto request = [&](rpma::peer peer) { return peer.request(where.addr, where.port.c_str()); };
+	REQUIRE(sole([](rpma::peer peer) { return peer; }) == "peer_delete ");
+	REQUIRE(sole([&](rpma::peer peer) { return peer.reg(bytes, usage::send); }) == "mr_dereg peer_delete ");
+	REQUIRE(sole([](rpma::peer peer) { return peer.reg(rpma::memory::zeroed(64), usage::send); }) == "mr_dereg peer_delete ");
+	REQUIRE(sole([](rpma::peer peer) { return peer.srq(); }) == "srq_delete peer_delete ");
+	REQUIRE(sole([](rpma::peer peer) { return peer.srq().rcq(); }) == "srq_delete peer_delete ");
+	REQUIRE(sole([&](rpma::peer peer) { return peer.listen(where.addr, where.port.c_str()); }) == "ep_shutdown peer_delete ");
+	REQUIRE(sole([&](rpma::peer peer) { return request(std::move(peer)); }) == "conn_req_delete peer_delete ");
+	REQUIRE(sole([&](rpma::peer peer) { return request(std::move(peer)).start(); }) == "conn_delete peer_delete ");
+	REQUIRE(sole([&](rpma::peer peer) { return request(std::move(peer)).start().cq(); }) == "conn_delete peer_delete ");
+	REQUIRE(sole([&](rpma::peer peer) {
+		rpma::conn_cfg cfg;
+		cfg.srq(peer.srq());
+		return peer.request(where.addr, where.port.c_str(), &cfg).start();
+	}) == "conn_delete srq_delete peer_delete ");
+}
+
 static void unwinding(const place &where) {
 	try {
 		auto peer = rpma::peer::open(where.addr);
@@ -264,5 +305,5 @@ static void unwinding(const place &where) {
 
 std::vector<test> alone() {
 	return {{"codes", {}, codes}, {"reasons", {}, reasons}, {"moved-from", {}, moved_from}, {"ranges", {}, ranges},
-		{"failing-deletion", {}, failing_deletion}, {"order", {}, order}, {"unwinding", {}, unwinding}};
+		{"failing-deletion", {}, failing_deletion}, {"order", {}, order}, {"deleted", {}, deleted}, {"unwinding", {}, unwinding}};
 }

@@ -147,6 +147,38 @@ static void last_words_server(const place &where) {
 		REQUIRE(text(region, i * 8, 5) == "words");
 }
 
+/* A connection that ends in any way is disconnected once, then deleted. */
+static void ends_server(const place &where) {
+	auto peer = rpma::peer::open(where.addr);
+	auto endpoint = where.listen(peer);
+	for (int n = 0; n < 4; n++)
+		REQUIRE(endpoint.accept().wait_closed() == event::closed);
+	REQUIRE(deletions() == "conn_delete conn_delete conn_delete conn_delete ");
+}
+
+static void ends_client(const place &where) {
+	auto peer = rpma::peer::open_to(where.addr);
+	auto conn = connect(where, peer);
+	auto &same = conn;
+	conn = std::move(same);
+	REQUIRE(conn && deletions() == "");
+	conn = rpma::conn();
+	REQUIRE(deletions() == "conn_disconnect conn_delete ");
+	conn = connect(where, peer);
+	conn.close();
+	REQUIRE(!conn && deletions() == "conn_disconnect conn_delete ");
+	conn = connect(where, peer);
+	conn.disconnect();
+	REQUIRE(conn.wait_closed() == event::closed && deletions() == "conn_disconnect ");
+	conn.close();
+	REQUIRE(deletions() == "conn_delete ");
+	conn = connect(where, peer);
+	{
+		const auto last = std::move(conn);
+	}
+	REQUIRE(deletions() == "conn_disconnect conn_delete ");
+}
+
 static void last_words_client(const place &where) {
 	auto peer = rpma::peer::open_to(where.addr);
 	rpma::conn_cfg cfg;
@@ -488,7 +520,7 @@ static void exception_client(const place &where) {
 
 std::vector<test> pairs() {
 	return {{"connection", connection_server, connection_client}, {"memory", memory_server, memory_client},
-		{"last-words", last_words_server, last_words_client}, {"messages", messages_server, messages_client},
+		{"ends", ends_server, ends_client}, {"last-words", last_words_server, last_words_client}, {"messages", messages_server, messages_client},
 		{"two-queues", two_queues_server, two_queues_client}, {"shared-receive-queue", srq_server, srq_client},
 		{"many-connections", epoll_server, epoll_client}, {"revoked", revoked_server, revoked_client},
 		{"buffer-gone", buffer_gone_server, buffer_gone_client}, {"exception", exception_server, exception_client}};
