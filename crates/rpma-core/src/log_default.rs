@@ -259,15 +259,15 @@ extern "C" fn at_unload() {
 }
 
 // SAFETY: the loader calls the functions that these sections point to, once each. It guarantees only that the
-// C library is usable, and both functions rely on nothing else.
+// C library is usable, and both functions rely on nothing else. Miri has no syslog.
 #[used]
-#[unsafe(link_section = ".init_array")]
+#[cfg_attr(not(miri), unsafe(link_section = ".init_array"))]
 static AT_LOAD: extern "C" fn() = at_load;
 
 // SAFETY: the loader calls `at_unload` once, while the C library is still usable; the function relies on
 // nothing else.
 #[used]
-#[unsafe(link_section = ".fini_array")]
+#[cfg_attr(not(miri), unsafe(link_section = ".fini_array"))]
 static AT_UNLOAD: extern "C" fn() = at_unload;
 
 #[cfg(test)]
