@@ -58,7 +58,7 @@ pub(super) fn start(process: &'static Process) {
                 loop {
                     match listener.accept() {
                         // If a client disconnects or does not read, only its response is lost.
-                        Ok((stream, _)) => drop(socket::answer(stream, || text::of(process))),
+                        Ok(stream) => drop(socket::answer(stream, || text::of(process))),
                         // Out of descriptors or memory: try again later.
                         Err(_) => sleep(PAUSE * TRIES),
                     }

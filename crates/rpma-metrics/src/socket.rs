@@ -124,8 +124,25 @@ fn is_stale(path: &Path, address: &libc::sockaddr_un) -> io::Result<bool> {
     Ok(check(ret).is_err_and(|why| why.kind() == io::ErrorKind::ConnectionRefused))
 }
 
+/// A socket that listens.
+#[derive(Debug)]
+pub(super) struct Listener(UnixListener);
+
+impl Listener {
+    pub(super) fn accept(&self) -> io::Result<UnixStream> {
+        self.0.accept().map(|(stream, _)| stream)
+    }
+}
+
+impl Drop for Listener {
+    /// A child must not close the number once another file may have it.
+    fn drop(&mut self) {
+        let _ = LISTENER.compare_exchange(self.0.as_raw_fd(), -1, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
 /// Listens at `path`, and replaces the socket of a process that has ended.
-pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
+pub(super) fn listen(path: &Path) -> io::Result<Listener> {
     let address = address(path)?;
     let listener = match bind(&address) {
         Err(why) if why.kind() == io::ErrorKind::AddrInUse && is_stale(path, &address)? => {
@@ -140,7 +157,7 @@ pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
         unsafe { pthread_atfork(None, None, Some(in_child)) };
     }
     LISTENER.store(listener.as_raw_fd(), Ordering::Relaxed);
-    Ok(listener)
+    Ok(Listener(listener))
 }
 
 /// The kind of a client's request.
@@ -267,6 +284,7 @@ mod tests {
         assert_eq!(listen(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         drop(first);
         drop(listen(&path).unwrap());
+        assert_eq!(LISTENER.load(Ordering::Relaxed), -1, "a child would close what has its number now");
         fs::remove_file(&path).unwrap();
         fs::write(&path, "a file").unwrap();
         assert_eq!(listen(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
