@@ -355,3 +355,33 @@ impl fmt::Debug for Incoming {
         write!(f, "Incoming({:?})", self.peer_addr())
     }
 }
+
+#[cfg(all(test, feature = "soft"))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Provider;
+
+    #[test]
+    fn a_connection_that_its_peer_has_closed_is_accepted_with_what_arrived() {
+        let peer = Peer::open("127.0.0.1:0", Provider::Soft).unwrap();
+        let listener = peer.listen("127.0.0.1:0").unwrap();
+        let (at, client) = (listener.local_addr().unwrap(), peer.clone());
+        let client = std::thread::spawn(move || {
+            let conn = client.connect(at).wait().unwrap();
+            conn.send(client.buf(8).unwrap()).wait().unwrap();
+        });
+        let incoming = listener.wait_accept().unwrap();
+        let pool = peer.pool(8, 1).unwrap();
+        let data = private_data::encode(&[], &[]).unwrap();
+        let (shared, mut receives) = incoming.begin(&data, Some((&pool, 1))).unwrap();
+        client.join().unwrap();
+        // Both events are there before this side takes the first one.
+        while shared.link.ending().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let _conn = Conn::wait_established(shared).unwrap();
+        assert_eq!(receives.remove(0).wait().unwrap().len, 8);
+    }
+}

@@ -351,11 +351,10 @@ impl State {
     }
 
     fn end(&mut self, how: Closed, reason: String, after: &mut After<Work>) {
-        if let Phase::Connecting = self.phase {
-            return self.fail(ErrorKind::Lost, reason, after);
-        }
-        if !matches!(self.phase, Phase::Ended(..)) {
-            self.phase = Phase::Ended(how, reason.into());
+        match self.phase {
+            Phase::Connecting => return self.fail(ErrorKind::Lost, reason, after),
+            Phase::Established => self.phase = Phase::Ended(how, reason.into()),
+            Phase::Failed(..) | Phase::Ended(..) => {}
         }
         let error = self.ended_error();
         if error.is_some() {
@@ -373,11 +372,12 @@ impl State {
         }
     }
 
+    /// Whether it has been established. One that has ended since still has what arrived.
     pub(crate) fn is_established(&self) -> Option<Result<()>> {
         match self.phase {
             Phase::Connecting => None,
-            Phase::Established => Some(Ok(())),
-            Phase::Failed(..) | Phase::Ended(..) => Some(Err(self.phase.error())),
+            Phase::Established | Phase::Ended(..) => Some(Ok(())),
+            Phase::Failed(..) => Some(Err(self.phase.error())),
         }
     }
 }

@@ -87,10 +87,11 @@ const VERSION: &[u8] = b"stream1";
 /// [`BufWriter`](https://docs.rs/tokio/latest/tokio/io/struct.BufWriter.html). A peer that does not read
 /// stops the writer when it has 16 messages.
 ///
-/// [`poll_shutdown`](AsyncWrite::poll_shutdown) ends the data of this side, and is complete when the peer has
-/// all of them; the other direction stays open. A stream that is dropped without it is cut off, and reads of
-/// the peer fail with [`io::ErrorKind::UnexpectedEof`], unless the peer has ended its data, too. When the
-/// connection is lost, reads and writes fail; the error has the [`Error`] with the cause as its source.
+/// [`poll_shutdown`](AsyncWrite::poll_shutdown) ends the data of this side, and completes when they have been
+/// sent (iWARP) or acknowledged (RoCE); the other direction stays open. A stream that is dropped without it
+/// is cut off, and reads of the peer fail with [`io::ErrorKind::UnexpectedEof`], unless the peer has ended
+/// its data, too. When the connection is lost, reads and writes fail; the error has the [`Error`] with the
+/// cause as its source.
 ///
 /// Two tasks may use it, one to read and one to write, by `tokio::io::split`.
 pub struct Stream {
@@ -119,6 +120,8 @@ enum End {
     Open,
     Sent(Op<Buf>),
     Complete,
+    /// `failed` says why.
+    Failed,
 }
 
 /// The buffers of a stream.
@@ -148,7 +151,7 @@ impl Stream {
     /// Connects to an [`Acceptor`].
     ///
     /// # Errors
-    /// As for [`Peer::connect`]; [`ErrorKind::Invalid`] if the listener is none of streams.
+    /// As for [`Peer::connect`]; [`ErrorKind::Invalid`] if the listener does not accept streams.
     pub async fn connect(peer: &Peer, addr: impl ToSocketAddrs) -> Result<Self> {
         let pools = Pools::new(peer)?;
         let connect = Self::prepared(peer, addr);
@@ -364,10 +367,17 @@ impl AsyncWrite for Stream {
                 }
                 End::Sent(sent) => {
                     let sent = ready!(Pin::new(sent).poll(&mut both));
-                    this.end = End::Complete;
-                    drop(sent?);
+                    this.end = match &sent {
+                        Ok(_) => End::Complete,
+                        Err(failed) => {
+                            let reason = failed.error.to_string().into();
+                            this.failed.get_or_insert((failed.error.kind(), reason));
+                            End::Failed
+                        }
+                    };
                 }
                 End::Complete => return Poll::Ready(Ok(())),
+                End::Failed => return Poll::Ready(this.check()),
             }
         }
     }

@@ -99,7 +99,8 @@ pub struct Pair {
 /// `SOFTVERBS_FAULTS` has no effect on the pair.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`] if a rule is not valid; the text names it. What the rules say for `connect`.
+/// [`ErrorKind::Invalid`] if a rule is not valid; the text names it. The failure that a `connect` rule
+/// injects.
 pub fn pair(seed: u64, faults: Faults) -> Result<Pair> {
     let faults = Injected::new(seed, &faults)?;
     let peer = Peer::open("127.0.0.1:0", Provider::Soft)?;

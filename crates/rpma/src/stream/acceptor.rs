@@ -26,8 +26,10 @@ impl Acceptor {
     /// The next stream.
     ///
     /// # Errors
-    /// As for [`Listener::accept`] and [`Incoming::accept`]; [`ErrorKind::Invalid`] if the peer wants no
-    /// stream, which rejects it. The acceptor can be used further.
+    /// As for [`Listener::accept`] and [`Incoming::accept`]; [`ErrorKind::Invalid`] if the request is not for
+    /// a stream, which rejects it. The acceptor can be used further.
+    ///
+    /// It waits for one handshake at a time, and a future that is dropped during one closes that connection.
     pub async fn accept(&self) -> Result<Stream> {
         Self::start(self.0.accept().await?).await
     }

@@ -28,7 +28,7 @@ pub(crate) fn failed_connect(dst: &SocketAddr) -> Option<FailedConnect> {
         _ => (EventKind::Rejected, libc::ECONNREFUSED),
     };
     let text = std::io::Error::from_raw_os_error(errno);
-    let reason = format!("{dst}: connect failed: {text}, injected by SOFTVERBS_FAULTS");
+    let reason = format!("{dst}: connect failed: {text}, by an injected fault");
     Some(FailedConnect { event, errno, reason })
 }
 
