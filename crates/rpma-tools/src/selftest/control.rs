@@ -23,10 +23,10 @@ const VERSION: u32 = 1;
 const LINE: usize = 256 << 10;
 /// How long to wait for a reply.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long to wait for the first call of a testing side, and for each later one: it is busy with a case, or
-/// a measurement, for a minute at most. The next testing side waits meanwhile.
+/// How long to wait for the first call of a testing side, and for each later one: it makes none during all
+/// cases of a pair, which may take 8 minutes. The next testing side waits meanwhile.
 const FIRST: Duration = Duration::from_secs(3);
-const NEXT: Duration = Duration::from_secs(180);
+const NEXT: Duration = Duration::from_secs(9 * 60);
 /// How long a responder may take to listen.
 const START: Duration = Duration::from_secs(15);
 /// The ports that responders use after that of the control connection.
