@@ -284,7 +284,7 @@ class Link(Waiting):
         self._end(ClosedError("Conn", "the connection is closed"))
         for number in list(self._posted):
             self._end_entry(number, self._closed(self._posted[number][0].call))
-        self.ready.wake()
+        self.ready.end()
 
     def drop(self) -> None:
         """

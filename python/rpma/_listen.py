@@ -179,7 +179,7 @@ class Endpoint(Waiting):
                 lib.rpma_ep_shutdown(self._handle)
                 self._given_back.clear()
                 self.drive()
-                self.ready.wake()
+                self.ready.end()
 
     @property
     def is_closed(self) -> bool:

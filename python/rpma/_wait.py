@@ -28,16 +28,28 @@ class Event:
 
 
 class Ready:
-    """A descriptor that is readable if one of several is, or once `wake` was called."""
+    """A descriptor that is readable if one of several is, or once `wake` was called, until `rest`."""
 
     def __init__(self, *fds: int) -> None:
         self.epoll = select.epoll()
         self.waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         for fd in (*fds, self.waker):
             self.epoll.register(fd, select.EPOLLIN)
+        self._is_awake = self._is_over = False
 
     def wake(self) -> None:
+        self._is_awake = True
         os.eventfd_write(self.waker, 1)
+
+    def end(self) -> None:
+        """`wake`, for ever."""
+        self._is_over = True
+        self.wake()
+
+    def rest(self) -> None:
+        if self._is_awake and not self._is_over:
+            self._is_awake = False
+            os.eventfd_read(self.waker)
 
     def __del__(self, close=os.close) -> None:  # type: ignore[no-untyped-def]
         if hasattr(self, "waker"):
@@ -53,16 +65,17 @@ class Waiting(OfProcess):
     """
     Drives an object whose descriptors may be waited on by several threads and event loops at once.
 
-    One of the waiting threads waits on the descriptors, the others until it has driven the object. Event
-    loops watch the descriptors as long as one of their tasks waits. `lock` is held by every call of the
-    library for the object.
+    One of the waiting threads waits on the descriptors, the others until it has driven the object. Whoever
+    else drives it, and so takes what the descriptors report, wakes that thread if its event is finished.
+    Event loops watch the descriptors as long as one of their tasks waits. `lock` is held by every call of
+    the library for the object.
     """
 
     def __init__(self, *fds: int) -> None:
         super().__init__()
         self.lock = threading.Condition(threading.Lock())
         self.ready = Ready(*fds)
-        self._has_leader = False
+        self._led: Event | None = None  # what the thread waits for that waits on the descriptors
         self._watching: dict[asyncio.AbstractEventLoop, int] = {}
 
     @abstractmethod
@@ -83,6 +96,8 @@ class Waiting(OfProcess):
             except RuntimeError:
                 pass  # the loop is closed, and its tasks with it
         self.lock.notify_all()
+        if event is self._led:
+            self.ready.wake()
 
     def wait(self, event: Event, deadline: float | None) -> bool:
         """Whether the event has happened before the deadline."""
@@ -93,24 +108,26 @@ class Waiting(OfProcess):
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return False
-                if self._has_leader:
+                if self._led is not None:
                     self.lock.wait(left)
                 else:
-                    self._lead(left)
+                    self._lead(event, left)
             return True
 
-    def _lead(self, left: float | None) -> None:
-        ready = self.ready
+    def _lead(self, event: Event, left: float | None) -> None:
         try:
-            self._has_leader = True
+            self._led = event
             self.lock.release()
             try:
-                ready.epoll.poll(left)
+                self.ready.epoll.poll(left)
             finally:
                 self.lock.acquire()
-            self.drive()
+            self._led = None
+            if not event.is_done:
+                self.drive()
         finally:
-            self._has_leader = False
+            self._led = None
+            self.ready.rest()
             self.lock.notify_all()
 
     async def wait_async(self, event: Event) -> None:

@@ -2,6 +2,7 @@
 """Threads, signals and fork."""
 
 import os
+import select
 import signal
 import threading
 import time
@@ -224,3 +225,64 @@ def test_child_that_drops_and_ends(conn):
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert conn.read(conn.remotes[0][:5]) == b"hello" and len(bytes(exposed.remote)) == 22
+
+
+class Late:
+    """Threads that are about to wait on the descriptors of an object, but do not yet."""
+
+    def __init__(self, waiting):
+        self.ready, self.epoll = waiting.ready, waiting.ready.epoll
+        self.came, self.may_go = threading.Event(), threading.Event()
+        self.ready.epoll = self
+
+    def poll(self, left):
+        self.came.set()
+        self.may_go.wait(20)
+        return self.epoll.poll(left)
+
+    def go(self):
+        self.ready.epoll = self.epoll
+        self.may_go.set()
+
+
+def test_another_thread_takes_what_one_waits_for(other):
+    """The thread that waits on the descriptors is woken, and they are not readable for ever then."""
+    server = other("""
+    conn = accept()
+    while hear() == "send":
+        conn.send(b"1")
+    conn.wait_closed()
+    """)
+    with server.connect() as conn:
+        for _ in range(3):
+            op, late = conn.arecv(1), Late(conn._link)
+            thread = threading.Thread(target=op.wait, daemon=True)
+            thread.start()
+            assert late.came.wait(20)
+            server.say("send")
+            while not op.done():
+                pass
+            late.go()
+            thread.join(5)
+            assert not thread.is_alive()
+            assert not select.select([conn.fileno()], [], [], 0)[0]
+        server.say("end")
+
+
+def test_another_thread_takes_the_request_that_one_waits_for():
+    peer = rpma.Peer("127.0.0.1")
+    with peer.listen("127.0.0.1", free_port()) as listener, ThreadPoolExecutor(2) as pool:
+        late = Late(listener._endpoint)
+        first = pool.submit(listener.incoming)
+        assert late.came.wait(20)
+        client, until = pool.submit(peer.connect, *listener._at), time.monotonic() + 20
+        while listener._endpoint._wanted and time.monotonic() < until:
+            with pytest.raises(rpma.TimedOutError):
+                listener.incoming(timeout=0)
+        late.go()
+        try:
+            first.result(5).reject()
+        finally:
+            listener.close()
+        with pytest.raises(rpma.RefusedError):
+            client.result(20)
