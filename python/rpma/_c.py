@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +165,26 @@ class OfProcess:
     def check_process(self, call: str) -> None:
         if self.is_inherited():
             raise RpmaError(call, "the object was made before fork(): make a new Peer in the child", E_INVAL)
+
+
+class Counted(OfProcess):
+    """
+    What is deleted once its last user has released it; the first user is who made it.
+
+    References do not tell who is the last: cyclic garbage is finalized in any order. A finalizer may also
+    run in a thread that holds any lock, so there is none here: `append` and `pop` are atomic.
+    """
+
+    __slots__ = ("_users",)
+
+    def __init__(self, delete: Callable[[], object]) -> None:
+        super().__init__()
+        self._users: list[Callable[[], object] | None] = [delete]
+
+    def use(self) -> None:
+        self._users.append(None)
+
+    def release(self) -> None:
+        delete = self._users.pop()
+        if delete is not None and not self.is_inherited():
+            delete()

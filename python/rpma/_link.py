@@ -83,6 +83,7 @@ class Link(Waiting):
         # a peer may have closed it since
         self.was_established = False
         self._is_dropped = False
+        device.use()
 
     # ---- operations ------------------------------------------------------------------------------
 
@@ -277,6 +278,7 @@ class Link(Waiting):
             lib.rpma_conn_disconnect(self._handle[0])
         self._is_closing = True
         code = lib.rpma_conn_delete(self._handle)
+        self.device.release()
         left = list(self._posted.values())
         if code != 0:
             # The queue pair may still exist.

@@ -10,12 +10,13 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterable
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO
 
 from . import _c
 from ._errors import ClosedError, InvalidError, UnreachableError
-from ._c import OfProcess, check, ffi, lib
+from ._c import Counted, check, ffi, lib
 from ._region import Access, Memory, Region, Registered
 
 if TYPE_CHECKING:
@@ -25,16 +26,16 @@ if TYPE_CHECKING:
     from ._listen import Listener
 
 
-class Device(OfProcess):
+class Device(Counted):
     """
     The peer of the library.
 
-    It is deleted with the last object that uses it.
+    It is deleted after the last object of the library that was made from it.
     """
 
     def __init__(self, addr: str, is_local: bool, call: str) -> None:
-        super().__init__()
         self.peer = ffi.new("struct rpma_peer **")
+        super().__init__(partial(lib.rpma_peer_delete, self.peer))
         context = ffi.new("struct ibv_context **")
         check(
             lib.rpma_utils_get_ibv_context(addr.encode(), 0 if is_local else 1, context),
@@ -46,9 +47,8 @@ class Device(OfProcess):
         self.name = _c.text(device.name)
         self.is_soft = self.name == "soft0" and device.ibdev_path[0] == b"\0"
 
-    def __del__(self, lib: object = lib) -> None:
-        if not self.is_inherited():
-            lib.rpma_peer_delete(self.peer)  # type: ignore[attr-defined]
+    def __del__(self) -> None:
+        self.release()
 
 
 class Peer:

@@ -79,6 +79,7 @@ class Registered(OfProcess):
         )
         self.mr = mr
         self._left = [mr]
+        device.use()
         self.descriptor = b""
         if access is not None:
             descriptor = ffi.new("char[]", _c.SIZE_OF_DESCRIPTOR)
@@ -102,6 +103,8 @@ class Registered(OfProcess):
         except BaseException:
             _never_freed.append(self.buffer)
             raise
+        finally:
+            self.device.release()
         ffi.release(self.buffer)
 
     def __del__(self, never_freed: Any = _never_freed, lib: Any = lib, ffi: Any = ffi) -> None:
@@ -111,6 +114,7 @@ class Registered(OfProcess):
             never_freed.append(self.buffer)
         else:
             ffi.release(self.buffer)
+        self.device.release()
 
 
 def _exported(buffer: Memory, access: Access | None, call: str) -> tuple[Any, bool]:

@@ -283,3 +283,16 @@ def test_exposed_to_a_peer_that_goes_away(other):
         "127.0.0.1", server.port, offer=[memory]
     ) as conn:
         assert type(conn.wait_closed(timeout=20)) is rpma.ClosedError
+
+
+def test_cyclic_garbage_is_deleted_in_order(other):
+    """The collector finalizes a peer before the memory that was registered with it."""
+    server = other("""
+    import gc
+    memory = [peer._device, peer.region(8), peer.expose(8, Access.READ)]
+    memory.append(memory)
+    del peer, memory
+    gc.collect()
+    say(rpma._c.last_reason())
+    """)
+    assert server.hear() == ""
