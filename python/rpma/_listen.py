@@ -7,6 +7,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Iterable
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from . import _c, _private_data
 from ._connect import check_queues, established, wait_established
 from ._conn import Conn
 from ._errors import ClosedError, InvalidError, RpmaError, TimedOutError
-from ._c import OfProcess, check, ffi, lib
+from ._c import Counted, OfProcess, check, ffi, lib
 from ._link import Link, begin, configuration, get_private_data
 from ._peer import Device, Peer
 from ._region import Region
@@ -25,20 +26,48 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+class Listening(Counted):
+    """
+    The endpoint of the library.
+
+    A request that is not answered uses its channel of events, so it is deleted after the last of them.
+    """
+
+    __slots__ = ("device", "handle")
+
+    def __init__(self, device: Device, addr: str, port: int, call: str) -> None:
+        self.device, self.handle = device, ffi.new("struct rpma_ep **")
+        check(lib.rpma_ep_listen(device.peer[0], addr.encode(), str(port).encode(), self.handle), call)
+        device.use()
+        super().__init__(partial(_shutdown, self.handle, device))
+
+
+def _shutdown(handle: Any, device: Device, lib: Any = lib) -> None:
+    lib.rpma_ep_shutdown(handle)
+    device.release()
+
+
 class Request(OfProcess):
     """A request of the library, which is rejected with the last reference."""
 
-    __slots__ = ("device", "queues", "handle")
+    __slots__ = ("device", "queues", "handle", "_listening")
 
-    def __init__(self, device: Device, queues: tuple[int, int], handle: Any) -> None:
+    def __init__(self, listening: Listening, queues: tuple[int, int], handle: Any) -> None:
         super().__init__()
-        self.device, self.queues, self.handle = device, queues, handle
+        self.device, self.queues, self.handle = listening.device, queues, handle
+        self._listening: Listening | None = listening
+        listening.use()
 
-    def delete(self, lib: Any = lib, null: Any = ffi.NULL) -> None:
-        if self.handle[0] != null and not self.is_inherited():
+    def end(self, lib: Any = lib, null: Any = ffi.NULL) -> None:
+        """Rejects it, if it was not accepted."""
+        listening, self._listening = self._listening, None
+        if listening is None or self.is_inherited():
+            return
+        if self.handle[0] != null:
             lib.rpma_conn_req_delete(self.handle)
+        listening.release()
 
-    __del__ = delete
+    __del__ = end
 
 
 class Incoming:
@@ -91,7 +120,7 @@ class Incoming:
     def reject(self) -> None:
         """Rejects it: the peer gets RefusedError."""
         if self._request:
-            self._take("Incoming.reject").delete()
+            self._take("Incoming.reject").end()
 
     def _take(self, call: str) -> Request:
         try:
@@ -105,7 +134,10 @@ class Incoming:
         call = "Incoming.accept"
         data = _private_data.encode(offer, private_data, raw, call)
         request = self._take(call)
-        return begin(request.device, request.handle, data, *request.queues, call)
+        try:
+            return begin(request.device, request.handle, data, *request.queues, call)
+        finally:
+            request.end()
 
 
 class Wanted(Event):
@@ -120,37 +152,41 @@ class Wanted(Event):
 
 
 class Endpoint(Waiting):
-    """The endpoint of the library."""
+    """Gives the requests that arrive to those who wait for one."""
 
     def __init__(self, device: Device, addr: str, port: int, queues: tuple[int, int]) -> None:
         call = f"Peer.listen({addr!r}, {port})"
         if not 0 < port < 65536:
             raise InvalidError(call, "the port is not between 1 and 65535", _c.E_INVAL)
-        self.device, self._queues = device, check_queues(queues, call)
+        self._queues = check_queues(queues, call)
         self._cfg = configuration(*queues, None)
-        self._handle = ffi.new("struct rpma_ep **")
-        check(lib.rpma_ep_listen(device.peer[0], addr.encode(), str(port).encode(), self._handle), call)
-        fd = ffi.new("int *")
-        lib.rpma_ep_get_fd(self._handle[0], fd)
-        os.set_blocking(fd[0], False)
-        super().__init__(fd[0])
+        self._listening = Listening(device, addr, port, call)
+        try:
+            fd = ffi.new("int *")
+            lib.rpma_ep_get_fd(self._listening.handle[0], fd)
+            os.set_blocking(fd[0], False)
+            super().__init__(fd[0])
+        except BaseException:
+            self._listening.release()
+            raise
+        self.is_closed = False
         self._wanted: deque[Wanted] = deque()
         self._given_back: deque[Request] = deque()
 
     def drive(self) -> None:
         while self._wanted:
             wanted = self._wanted[0]
-            if self._handle[0] == ffi.NULL:
+            if self.is_closed:
                 wanted.error = ClosedError("Listener", "the listener is closed")
             elif self._given_back:
                 wanted.request = self._given_back.popleft()
             else:
                 handle = ffi.new("struct rpma_conn_req **")
-                code = lib.rpma_ep_next_conn_req(self._handle[0], self._cfg[0], handle)
+                code = lib.rpma_ep_next_conn_req(self._listening.handle[0], self._cfg[0], handle)
                 if code == _c.E_NO_EVENT:
                     return
                 if code == 0:
-                    wanted.request = Request(self.device, self._queues, handle)
+                    wanted.request = Request(self._listening, self._queues, handle)
                 else:
                     wanted.error = RpmaError("Listener.incoming", _c.last_reason(), code)
             self._wanted.popleft()
@@ -159,7 +195,7 @@ class Endpoint(Waiting):
     def want(self) -> Wanted:
         wanted = Wanted()
         with self.lock:
-            if self._handle[0] == ffi.NULL:
+            if self.is_closed:
                 raise ClosedError("Listener", "the listener is closed")
             self._wanted.append(wanted)
         return wanted
@@ -168,22 +204,21 @@ class Endpoint(Waiting):
         """It does not wait any more: somebody else gets the request."""
         with self.lock:
             if wanted.request is not None:
-                self._given_back.append(wanted.request)
-                self.drive()
+                if not self.is_closed:
+                    self._given_back.append(wanted.request)
+                    self.drive()
             elif wanted in self._wanted:
                 self._wanted.remove(wanted)
 
     def shutdown(self) -> None:
         with self.lock:
-            if self._handle[0] != ffi.NULL:
-                lib.rpma_ep_shutdown(self._handle)
-                self._given_back.clear()
-                self.drive()
-                self.ready.end()
-
-    @property
-    def is_closed(self) -> bool:
-        return bool(self._handle[0] == ffi.NULL)
+            if self.is_closed:
+                return
+            self.is_closed = True
+            self.drive()
+            self.ready.end()
+            self._listening.release()
+            self._given_back.clear()
 
     def drop(self) -> None:
         if not self.is_inherited():
@@ -262,7 +297,8 @@ class Listener:
         """
         Stops listening; connections are not affected.
 
-        Whoever waits for a request gets ClosedError.
+        Whoever waits for a request gets ClosedError. A request that was taken before can still be accepted;
+        the port is in use until all of them are answered.
         """
         self._finalizer()
 

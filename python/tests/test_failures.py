@@ -6,6 +6,7 @@ import os
 import threading
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -296,3 +297,44 @@ def test_cyclic_garbage_is_deleted_in_order(other):
     say(rpma._c.last_reason())
     """)
     assert server.hear() == ""
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_request_outlives_its_listener(is_dropped):
+    """It uses the channel of the endpoint, which is deleted after it."""
+    peer, port = rpma.Peer("127.0.0.1"), free_port()
+    with ThreadPoolExecutor(2) as pool:
+        with peer.listen("127.0.0.1", port) as listener:
+            clients = [pool.submit(peer.connect, "127.0.0.1", port, timeout=20) for _ in range(2)]
+            requests = [listener.incoming(timeout=20) for _ in clients]
+        assert listener.closed
+        with pytest.raises(rpma.ClosedError):
+            listener.incoming()
+        requests.pop().reject()
+        with pytest.raises(rpma.RpmaError, match="in use"):
+            peer.listen("127.0.0.1", port)
+        if is_dropped:
+            del requests[0]
+        else:
+            with requests[0].accept(timeout=20) as conn:
+                conn.send(b"hello")
+        answers = [one.exception(20) or one.result().recv(5, timeout=20) for one in clients]
+        refused = [answer for answer in answers if isinstance(answer, rpma.RefusedError)]
+        assert len(refused) == 2 if is_dropped else len(refused) == 1 and b"hello" in answers
+    with peer.listen("127.0.0.1", port):
+        pass
+
+
+def test_request_that_was_given_back_is_rejected_at_the_end():
+    peer = rpma.Peer("127.0.0.1")
+    with ThreadPoolExecutor(1) as pool:
+        with peer.listen("127.0.0.1", free_port()) as listener:
+            client = pool.submit(peer.connect, *listener._at, timeout=20)
+            wanted = listener._endpoint.want()
+            assert listener._endpoint.wait(wanted, time.monotonic() + 20)
+            listener._endpoint.unwant(wanted)
+            del wanted
+        with pytest.raises(rpma.RefusedError):
+            client.result(20)
+    with peer.listen(*listener._at):
+        pass
