@@ -352,8 +352,12 @@ class Conn:
                 await asyncio.wait_for(self._link.aclose(), timeout)
             except asyncio.TimeoutError:
                 pass
-            finally:
+            except GeneratorExit:
+                raise  # without the lock, as in wait_async; the finalizer deletes the connection
+            except BaseException:
                 self._link.delete()
+                raise
+            self._link.delete()
         self._finalizer.detach()
 
     def __enter__(self) -> Self:

@@ -106,6 +106,9 @@ async def established(link: Link, call: str) -> Conn:
     try:
         await link.wait_async(link.established)
         return _conn(link, call)
+    except GeneratorExit:
+        link.drop()
+        raise
     except BaseException:
         link.delete()
         raise

@@ -143,12 +143,13 @@ class Incoming:
 class Wanted(Event):
     """Somebody who waits for a request."""
 
-    __slots__ = ("request", "error")
+    __slots__ = ("request", "error", "is_abandoned")
 
     def __init__(self) -> None:
         super().__init__()
         self.request: Request | None = None
         self.error: RpmaError | None = None
+        self.is_abandoned = False
 
 
 class Endpoint(Waiting):
@@ -176,6 +177,9 @@ class Endpoint(Waiting):
     def drive(self) -> None:
         while self._wanted:
             wanted = self._wanted[0]
+            if wanted.is_abandoned:
+                self._wanted.popleft()
+                continue
             if self.is_closed:
                 wanted.error = ClosedError("Listener", "the listener is closed")
             elif self._given_back:
@@ -264,6 +268,9 @@ class Listener:
         wanted = self._endpoint.want()
         try:
             await self._endpoint.wait_async(wanted)
+        except GeneratorExit:
+            wanted.is_abandoned = True  # without the lock, as in wait_async
+            raise
         except BaseException:
             self._endpoint.unwant(wanted)
             raise

@@ -9,6 +9,7 @@ import select
 import threading
 import time
 from abc import abstractmethod
+from collections import deque
 
 from ._c import OfProcess
 
@@ -77,6 +78,7 @@ class Waiting(OfProcess):
         self.ready = Ready(*fds)
         self._led: Event | None = None  # what the thread waits for that waits on the descriptors
         self._watching: dict[asyncio.AbstractEventLoop, int] = {}
+        self._abandoned: deque[asyncio.AbstractEventLoop] = deque()  # one for each task that is gone
 
     @abstractmethod
     def drive(self) -> None:
@@ -143,15 +145,28 @@ class Waiting(OfProcess):
             self._watch(loop)
         try:
             await future
-        finally:
-            with self.lock:
-                if future in event.futures:
-                    event.futures.remove(future)
-                self._unwatch(loop)
+        except GeneratorExit:
+            # Perhaps by the garbage collector, in a thread that has the lock.
+            self._abandoned.append(loop)
+            raise
+        except BaseException:
+            self._leave(loop, event, future)
+            raise
+        self._leave(loop, event, future)
+
+    def _leave(self, loop: asyncio.AbstractEventLoop, event: Event, future: asyncio.Future[None]) -> None:
+        with self.lock:
+            if future in event.futures:
+                event.futures.remove(future)
+            self._unwatch(loop)
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         count = self._watching.get(loop, 0)
         if count == 0:
+            for closed in [each for each in self._watching if each.is_closed()]:
+                del self._watching[closed]
+                for _ in range(self._abandoned.count(closed)):
+                    self._abandoned.remove(closed)
             loop.add_reader(self.ready.epoll.fileno(), self._on_readable)
         self._watching[loop] = count + 1
 
@@ -162,5 +177,9 @@ class Waiting(OfProcess):
             loop.remove_reader(self.ready.epoll.fileno())
 
     def _on_readable(self) -> None:
+        loop = asyncio.get_running_loop()
         with self.lock:
             self.drive()
+            for _ in range(self._abandoned.count(loop)):
+                self._abandoned.remove(loop)
+                self._unwatch(loop)

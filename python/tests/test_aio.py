@@ -208,3 +208,59 @@ def test_loop_that_ends_while_a_task_waits(share):
 
     assert asyncio.run(again()) == b"hello"
     conn.close()
+
+
+def test_tasks_that_are_destroyed(other):
+    """The garbage collector ends them, perhaps in a thread that has the lock."""
+    server = other("""
+    import asyncio, signal
+
+    def destroy(task, waiting):
+        waiting.drive = lambda: None  # nothing has happened yet
+        task.send(None)
+        del waiting.drive
+        with waiting.lock:
+            task.close()
+
+    async def waits(op):
+        await op
+
+    async def main():
+        readers = asyncio.get_running_loop()._selector.get_map()
+        before = len(readers)
+        with peer.listen("127.0.0.1", port) as listener:
+            destroy(listener.aincoming(), listener._endpoint)
+            client, server = await asyncio.gather(peer.aconnect("127.0.0.1", port), listener.aaccept())
+            destroy(waits(server.arecv(1)), server._link)
+            second = server.arecv(1)
+            await client.asend(b"1")
+            await client.asend(b"2")
+            assert await second == b"2"
+            destroy(waits(server.arecv(1)), server._link)
+            destroy(client.await_closed(), client._link)
+            destroy(client.aclose(), client._link)
+            await client.aclose()
+            await server.await_closed()
+            await server.aclose()
+        await asyncio.sleep(0.05)
+        assert len(readers) == before
+
+    say("ready")
+    signal.alarm(15)
+    asyncio.run(main())
+    say("done")
+    """)
+    assert server.hear() == "done"
+
+
+def test_loops_that_are_closed_are_forgotten(share):
+    with share.connect() as conn:
+
+        async def main():
+            waiting = conn._link.wait_async(conn._link.ended)
+            waiting.send(None)
+            waiting.close()
+
+        for _ in range(3):
+            asyncio.run(main())
+        assert len(conn._link._watching) == len(conn._link._abandoned) == 1
