@@ -73,12 +73,14 @@ class Op(Generic[T]):
 
 
 class Local:
-    """A range of registered memory as source or destination."""
+    """A range of registered memory as source or destination; `own` if it is registered for it alone."""
 
-    __slots__ = ("registered", "offset", "length")
+    __slots__ = ("registered", "offset", "length", "own")
 
-    def __init__(self, registered: Registered | None, offset: int, length: int) -> None:
-        self.registered, self.offset, self.length = registered, offset, length
+    def __init__(
+        self, registered: Registered | None, offset: int, length: int, own: Registered | None = None
+    ) -> None:
+        self.registered, self.offset, self.length, self.own = registered, offset, length, own
 
     def mr(self) -> Any:
         return ffi.NULL if self.registered is None else self.registered.mr[0]
@@ -195,6 +197,7 @@ class Conn:
                 COMPLETION_ALWAYS,
                 number,
             ),
+            source.own,
         )
 
     def atomic_write(self, value: int | bytes, to: Remote, *, timeout: float | None = None) -> None:
@@ -273,6 +276,7 @@ class Conn:
             lambda conn, number: lib.rpma_send(
                 conn, source.mr(), source.offset, source.length, COMPLETION_ALWAYS, number
             ),
+            source.own,
         )
 
     def recv(self, size: int, *, timeout: float | None = None) -> bytes:
@@ -397,9 +401,10 @@ class Conn:
         call: str,
         result: Callable[[Entry], T],
         post: Callable[[Any, Any], int],
+        own: Registered | None = None,
         is_receive: bool = False,
     ) -> Op[T]:
-        entry = Entry(call, post)
+        entry = Entry(call, post, own)
         link.add(entry, is_receive)
         return Op(self, link, entry, result)
 
@@ -437,6 +442,7 @@ class Conn:
                 COMPLETION_ALWAYS,
                 number,
             ),
+            target.own,
         )
 
     def _recv(self, to: Region | Slice | Memory, result: Callable[[Entry], T], call: str) -> Op[T]:
@@ -447,6 +453,7 @@ class Conn:
             call,
             result,
             lambda conn, number: lib.rpma_recv(conn, target.mr(), target.offset, target.length, number),
+            target.own,
             is_receive=True,
         )
 
@@ -482,4 +489,5 @@ def _of_region(memory: Region | Slice, device: Device, call: str) -> Local:
 def _registered(memory: Memory, device: Device, call: str) -> Local:
     with viewed(memory, call) as view:
         length = view.nbytes
-    return Local(Registered(device, memory, None, call) if length > 0 else None, 0, length)
+    own = Registered(device, memory, None, call) if length > 0 else None
+    return Local(own, 0, length, own)

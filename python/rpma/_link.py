@@ -13,6 +13,7 @@ from . import _c
 from ._errors import ClosedError, LostError, NotPermittedError, RefusedError, RpmaError, UnreachableError
 from ._c import check, ffi, lib
 from ._peer import Device
+from ._region import Registered
 from ._wait import Event, Waiting
 
 # What connections that could not be deleted still use: the device may access it.
@@ -33,14 +34,14 @@ class Entry(Event):
     An operation, from the call to its completion.
 
     `post` posts it for a connection, with a number that is in its completion; it refers to the memory that is
-    used, and so keeps it until then.
+    used, and so keeps it until then. `own` is what was registered for this operation alone.
     """
 
-    __slots__ = ("call", "post", "error", "length")
+    __slots__ = ("call", "post", "own", "error", "length")
 
-    def __init__(self, call: str, post: Callable[[Any, Any], int]) -> None:
+    def __init__(self, call: str, post: Callable[[Any, Any], int], own: Registered | None) -> None:
         super().__init__()
-        self.call = call
+        self.call, self.own = call, own
         self.post: Callable[[Any, Any], int] | None = post
         self.error: RpmaError | None = None
         self.length = 0
@@ -122,10 +123,18 @@ class Link(Waiting):
 
     def _end_entry(self, number: int, error: RpmaError | None, length: int = 0) -> None:
         entry, queue = self._posted[number]
-        entry.error, entry.length, entry.post = error, length, None
+        entry.error, entry.length = error, length
+        self._let_go(entry)
         self.finish(entry)
         del self._posted[number]
         queue.room += 1
+
+    def _let_go(self, entry: Entry) -> None:
+        """The program may resize or close its memory at once; it is freed without the lock."""
+        if entry.own is not None:
+            entry.own.end()
+        self.lock.dropped.append(entry.post)
+        entry.post = entry.own = None
 
     def _complete(self) -> None:
         """
@@ -191,7 +200,8 @@ class Link(Waiting):
         for queue in self._sends, self._receives:
             while queue.waiting:
                 entry = queue.waiting.popleft()
-                entry.error, entry.post = self._closed(entry.call), None
+                entry.error = self._closed(entry.call)
+                self._let_go(entry)
                 self.finish(entry)
         self.finish(self.ended)
         self.finish(self.established)
@@ -282,7 +292,9 @@ class Link(Waiting):
         left = list(self._posted.values())
         if code != 0:
             # The queue pair may still exist.
-            _never_freed.extend(entry.post for entry, _ in left)
+            for entry, _ in left:
+                _never_freed.append(entry.post)
+                entry.own = None
         self._end(ClosedError("Conn", "the connection is closed"))
         for number in list(self._posted):
             self._end_entry(number, self._closed(self._posted[number][0].call))
@@ -300,7 +312,7 @@ class Link(Waiting):
             try:
                 self._delete()
             finally:
-                self.lock.release()
+                self.lock.__exit__(None, None, None)
 
     def _on_readable(self) -> None:
         super()._on_readable()

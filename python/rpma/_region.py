@@ -64,12 +64,13 @@ class Registered(OfProcess):
     """Memory that is registered until nothing refers to it any more: neither a region nor an operation in
     flight."""
 
-    __slots__ = ("device", "buffer", "mr", "descriptor", "is_writable", "_left", "__weakref__")
+    __slots__ = ("device", "memory", "buffer", "mr", "descriptor", "is_writable", "_left", "__weakref__")
 
     def __init__(self, device: Device, buffer: Memory, access: Access | None, call: str) -> None:
         super().__init__()
         self._left: list[Any] = []  # what is not deregistered yet
         self.device = device
+        self.memory = buffer  # so that `end` does not free it
         self.buffer, self.is_writable = _exported(buffer, access, call)
         usage = (LOCAL if self.is_writable else SOURCE) if access is None else int(access)
         mr = ffi.new("struct rpma_mr_local **")
@@ -107,7 +108,8 @@ class Registered(OfProcess):
             self.device.release()
         ffi.release(self.buffer)
 
-    def __del__(self, never_freed: Any = _never_freed, lib: Any = lib, ffi: Any = ffi) -> None:
+    def end(self, never_freed: Any = _never_freed, lib: Any = lib, ffi: Any = ffi) -> None:
+        """`release`, without an exception."""
         if self.is_inherited() or not self._left:
             return
         if lib.rpma_mr_dereg(self._left.pop()) != 0:
@@ -115,6 +117,8 @@ class Registered(OfProcess):
         else:
             ffi.release(self.buffer)
         self.device.release()
+
+    __del__ = end
 
 
 def _exported(buffer: Memory, access: Access | None, call: str) -> tuple[Any, bool]:

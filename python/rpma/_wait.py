@@ -10,6 +10,8 @@ import threading
 import time
 from abc import abstractmethod
 from collections import deque
+from types import TracebackType
+from typing import Any
 
 from ._c import OfProcess
 
@@ -57,6 +59,30 @@ class Ready:
             close(self.waker)
 
 
+class Lock(threading.Condition):
+    """A lock that is not held when `dropped`, memory of the program, is freed: its finalizer may take it."""
+
+    def __init__(self) -> None:
+        super().__init__(threading.Lock())
+        self.dropped: list[Any] = []
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Freed when this function has returned. An exception of a signal handler may come after each call: so
+        # there is none before the lock is released.
+        dropped, self.dropped = self.dropped, []  # noqa: F841
+        self.release()
+
+    def free(self) -> None:
+        """With the lock, which is not held meanwhile."""
+        while self.dropped:
+            try:
+                self.__exit__(None, None, None)
+            finally:
+                self.acquire()
+
+
 def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
@@ -74,7 +100,7 @@ class Waiting(OfProcess):
 
     def __init__(self, *fds: int) -> None:
         super().__init__()
-        self.lock = threading.Condition(threading.Lock())
+        self.lock = Lock()
         self.ready = Ready(*fds)
         self._led: Event | None = None  # what the thread waits for that waits on the descriptors
         self._watching: dict[asyncio.AbstractEventLoop, int] = {}
@@ -107,6 +133,9 @@ class Waiting(OfProcess):
             if not event.is_done:
                 self.drive()
             while not event.is_done:
+                if self.lock.dropped:
+                    self.lock.free()
+                    continue
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return False

@@ -338,3 +338,29 @@ def test_request_that_was_given_back_is_rejected_at_the_end():
             client.result(20)
     with peer.listen(*listener._at):
         pass
+
+
+def test_finalizer_of_memory_uses_the_connection(other):
+    """It runs without the lock."""
+    server = other("""
+    memory, conn = share()
+    conn.recv(5)
+    conn.wait_closed()
+    """)
+    client = other(f"""
+    import signal
+    signal.alarm(15)
+    freed = []
+
+    class Memory(bytearray):
+        def __del__(self):
+            freed.append(bytes(conn.read(conn.remotes[0][:5])) if not conn.closed else b"closed")
+
+    conn = rpma.connect("127.0.0.1", {server.port})
+    conn.write(Memory(b"world"), conn.remotes[0][:5])
+    conn.send(Memory(b"hello"))
+    op = conn.arecv_into(Memory(1))
+    conn.close()
+    say(freed)
+    """)
+    assert client.hear() == "[b'world', b'world', b'closed']"
