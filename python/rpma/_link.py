@@ -144,14 +144,16 @@ class Link(Waiting):
         """
         if self._is_deleted:
             return
-        found = False
-        while self._got[0] > 0 or lib.rpma_cq_get_wc(self._cq, 1, self._wc, self._got) == 0:
+        found, code = False, 0
+        while self._got[0] > 0 or (code := lib.rpma_cq_get_wc(self._cq, 1, self._wc, self._got)) == 0:
             found = True
             number = self._wc.wr_id
             if number in self._posted:
                 self._end_entry(number, *self._result(self._wc, self._posted[number][0]))
             self._got[0] = 0
-        if found:
+        if code != _c.E_NO_COMPLETION:
+            self._fail(code)
+        elif found:
             self._post(self._sends)
             self._post(self._receives)
 
@@ -170,10 +172,27 @@ class Link(Waiting):
     def drive(self) -> None:
         while not self._is_deleted:
             self._complete()
-            if lib.rpma_cq_wait(self._cq) != 0:
+            if self._is_deleted:
+                return
+            code = lib.rpma_cq_wait(self._cq)
+            if code == _c.E_NO_COMPLETION:
                 break
-        while not self._is_deleted and lib.rpma_conn_next_event(self._handle[0], self._event) == 0:
-            self._take(self._event[0])
+            if code != 0:
+                self._fail(code)
+        while not self._is_deleted:
+            code = lib.rpma_conn_next_event(self._handle[0], self._event)
+            if code in (_c.E_NO_EVENT, _c.E_UNKNOWN):  # none, or one that means nothing here
+                break
+            if code == 0:
+                self._take(self._event[0])
+            else:
+                self._fail(code)
+
+    def _fail(self, code: int) -> None:
+        """Nothing more can be taken: the connection is lost."""
+        reason = _c.last_reason() or _c.text(lib.rpma_err_2str(code))
+        self._error = self._error or LostError("Conn", reason, code)
+        self._delete()
 
     def _take(self, event: int) -> None:
         if event == _c.ESTABLISHED:

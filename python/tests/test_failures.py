@@ -13,7 +13,7 @@ import pytest
 from conftest import free_port
 
 import rpma
-from rpma import Access
+from rpma import Access, _link
 
 
 def test_nobody_listens():
@@ -364,3 +364,24 @@ def test_finalizer_of_memory_uses_the_connection(other):
     say(freed)
     """)
     assert client.hear() == "[b'world', b'world', b'closed']"
+
+
+@pytest.mark.parametrize("call", ["rpma_cq_get_wc", "rpma_cq_wait", "rpma_conn_next_event"])
+def test_events_that_cannot_be_taken(share, monkeypatch, call):
+    """The connection is lost, and nobody waits for ever."""
+
+    class Failing:
+        def __getattr__(self, name):
+            return (lambda *arguments: -100002) if name == call else getattr(lib, name)
+
+    conn, lib = share.connect(), _link.lib
+    op, data = conn.arecv(1), bytearray(1)
+    into = conn.arecv_into(data)
+    monkeypatch.setattr(_link, "lib", Failing())
+    for wait in (op.wait, into.wait):
+        with pytest.raises(rpma.LostError) as caught:
+            wait(5)
+        assert caught.value.code == -100002
+    assert isinstance(conn.wait_closed(timeout=5), rpma.LostError) and conn.closed
+    data.extend(b"1")
+    conn.close()

@@ -286,3 +286,15 @@ def test_another_thread_takes_the_request_that_one_waits_for():
             listener.close()
         with pytest.raises(rpma.RefusedError):
             client.result(20)
+
+
+def test_memory_can_be_resized_whoever_takes_the_completion(conn):
+    def reads(_):
+        for _ in range(200):
+            data = bytearray(5)
+            conn.read_into(conn.remotes[0][:5], data, timeout=60)
+            data.extend(b"1")
+            assert data == b"hello1"
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(reads, range(4)))
