@@ -382,10 +382,10 @@ class Conn:
 
     def fileno(self) -> int:
         """A descriptor that is readable when there is something to take."""
-        return self._open("Conn.fileno").ready.epoll.fileno()
+        return self._open("Conn.fileno").fileno()
 
     def __repr__(self) -> str:
-        return "Conn(closed)" if self.closed else "Conn"
+        return "Conn" if self._link.error is None else "Conn(closed)"
 
     # ---- common to operations --------------------------------------------------------------------
 

@@ -312,7 +312,7 @@ class Listener:
     def fileno(self) -> int:
         """A descriptor that is readable when there is a request."""
         self._endpoint.check_process("Listener.fileno")
-        return self._endpoint.ready.epoll.fileno()
+        return self._endpoint.fileno()
 
     def __enter__(self) -> Self:
         return self

@@ -39,6 +39,13 @@ class Ready:
         for fd in (*fds, self.waker):
             self.epoll.register(fd, select.EPOLLIN)
         self._is_awake = self._is_over = False
+        self._copy: int | None = None
+
+    def copy(self) -> int:
+        """A descriptor for loops of the program, which may watch it along with those of this package."""
+        if self._copy is None:
+            self._copy = os.dup(self.epoll.fileno())
+        return self._copy
 
     def wake(self) -> None:
         self._is_awake = True
@@ -55,8 +62,9 @@ class Ready:
             os.eventfd_read(self.waker)
 
     def __del__(self, close=os.close) -> None:  # type: ignore[no-untyped-def]
-        if hasattr(self, "waker"):
-            close(self.waker)
+        for each in getattr(self, "waker", None), getattr(self, "_copy", None):
+            if each is not None:
+                close(each)
 
 
 class Lock(threading.Condition):
@@ -182,6 +190,11 @@ class Waiting(OfProcess):
             self._leave(loop, event, future)
             raise
         self._leave(loop, event, future)
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when there is something to take."""
+        with self.lock:
+            return self.ready.copy()
 
     def _leave(self, loop: asyncio.AbstractEventLoop, event: Event, future: asyncio.Future[None]) -> None:
         with self.lock:

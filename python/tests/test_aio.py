@@ -253,6 +253,30 @@ def test_tasks_that_are_destroyed(other):
     assert server.hear() == "done"
 
 
+def test_a_loop_of_the_program_watches_too():
+    """The descriptors of `fileno` are not those that the tasks of this package watch."""
+
+    async def main():
+        loop, called = asyncio.get_running_loop(), asyncio.Event()
+        peer = rpma.Peer("127.0.0.1")
+        with peer.listen("127.0.0.1", free_port()) as listener:
+            loop.add_reader(listener.fileno(), called.set)
+            server, client = await asyncio.gather(listener.aaccept(), peer.aconnect(*listener._at))
+            assert loop.remove_reader(listener.fileno())
+            loop.add_reader(server.fileno(), called.set)
+            await asyncio.gather(server.arecv(1), client.asend(b"1"))
+            called.clear()
+            op = server.arecv(1)
+            await client.asend(b"2")
+            await asyncio.wait_for(called.wait(), 20)
+            while not op.done():
+                await asyncio.sleep(0.001)
+            assert loop.remove_reader(server.fileno())
+            await asyncio.gather(client.aclose(), server.aclose())
+
+    asyncio.run(main())
+
+
 def test_loops_that_are_closed_are_forgotten(share):
     with share.connect() as conn:
 
