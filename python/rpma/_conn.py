@@ -312,8 +312,10 @@ class Conn:
 
     @property
     def closed(self) -> bool:
-        """Whether one side has closed the connection, or it was lost, as far as this side has taken
-        notice."""
+        """Whether one side has closed the connection, or it was lost, as of the last event taken; takes the
+        events that have arrived."""
+        if not self._link.is_inherited():
+            self._link.is_done(self._link.ended)
         return self._link.error is not None
 
     def wait_closed(self, *, timeout: float | None = None) -> ClosedError:

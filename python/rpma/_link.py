@@ -97,12 +97,12 @@ class Link(Waiting):
             queue.waiting.append(entry)
             self._post(queue)
 
-    def is_done(self, entry: Entry) -> bool:
-        """Whether an operation is complete; takes completions, but does not wait."""
+    def is_done(self, event: Event) -> bool:
+        """Whether it has happened; takes completions and events, but does not wait."""
         with self.lock:
-            if not entry.is_done:
+            if not event.is_done:
                 self.drive()
-            return entry.is_done
+            return event.is_done
 
     def _post(self, queue: Queue) -> None:
         while queue.waiting and queue.room > 0 and not self._is_deleted:

@@ -385,3 +385,19 @@ def test_events_that_cannot_be_taken(share, monkeypatch, call):
     assert isinstance(conn.wait_closed(timeout=5), rpma.LostError) and conn.closed
     data.extend(b"1")
     conn.close()
+
+
+def test_asking_whether_it_is_closed(other):
+    """It takes the event that tells so."""
+    server = other("""
+    conn = accept()
+    hear()
+    conn.close()
+    """)
+    conn = server.connect()
+    assert not conn.closed
+    server.say("close")
+    until = time.monotonic() + 20
+    while not conn.closed:
+        assert time.monotonic() < until
+    conn.close()
