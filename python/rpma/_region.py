@@ -199,9 +199,11 @@ class Region:
     @property
     def view(self) -> memoryview:
         """The bytes, without a copy."""
+        view = self._bytes
         self._open("Region.view")
-        assert self._bytes is not None
-        return self._bytes[:]
+        if view is None:  # another thread closes it
+            raise ClosedError("Region.view", "the region is closed")
+        return view[:]
 
     def __buffer__(self, flags: int) -> memoryview:
         return self.view

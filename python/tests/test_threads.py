@@ -298,3 +298,17 @@ def test_memory_can_be_resized_whoever_takes_the_completion(conn):
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(reads, range(4)))
+
+
+def test_view_while_another_thread_closes(monkeypatch):
+    region, opened = rpma.Peer("127.0.0.1").region(8), rpma.Region._open
+
+    def closes(self, call):
+        registered = opened(self, call)
+        self.close()
+        return registered
+
+    monkeypatch.setattr(rpma.Region, "_open", closes)
+    assert len(region.view) == 8
+    with pytest.raises(rpma.ClosedError):
+        region.view
