@@ -105,8 +105,9 @@ class Incoming:
         """
         The connection.
 
-        The peer gets what is offered, as for `Peer.connect`.         Raises LostError if the peer is gone,
-        TimedOutError.
+        The peer gets what is offered, as for `Peer.connect`.
+
+        Raises LostError if the peer is gone, TimedOutError.
         """
         deadline = deadline_of(timeout)
         return wait_established(self._begin(offer, private_data, raw), deadline, "Incoming.accept")
@@ -141,7 +142,7 @@ class Incoming:
 
 
 class Wanted(Event):
-    """Somebody who waits for a request."""
+    """A waiting call of `incoming`."""
 
     __slots__ = ("request", "error", "is_abandoned")
 
@@ -233,9 +234,10 @@ class Listener:
     """
     Listens for connections: `Peer.listen`.
 
-    Requests that nobody takes are rejected when it is closed.     All methods may be called by all threads
-    and tasks at once; each request goes to one of those who wait. `fileno()` is     readable when there is a
-    request.
+    Requests that nobody takes are rejected when it is closed.
+
+    All methods may be called by all threads and tasks at once; each request goes to one of those who wait.
+    `fileno()` is readable when there is a request.
     """
 
     __slots__ = ("_endpoint", "_at", "_finalizer", "__weakref__")

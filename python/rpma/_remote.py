@@ -48,7 +48,7 @@ class Remote:
         The 21 bytes of `rpma_mr_get_descriptor` of the C library alone are memory that cannot be flushed to
         persistence.
 
-        A descriptor is not authenticated: who can change it in transit chooses which memory is accessed.
+        A descriptor is not authenticated: whoever can modify it in transit chooses which memory is accessed.
 
         Raises InvalidError if this is no descriptor.
         """
