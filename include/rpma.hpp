@@ -16,8 +16,8 @@
  * All are moved and not copied. A moved-from object is empty: it converts to false, and functions that use it fail
  * with errc::invalid. So is a default constructed one, except for configurations. An object keeps alive what
  * librpma needs for it: a peer is deleted after all that was made from it, a shared receive queue after its
- * connections, a connection after its completion queues. They may be destroyed in any order. Three things keep
- * nothing alive:
+ * connections and requests, a connection after its completion queues. They may be destroyed in any order. Three
+ * things keep nothing alive:
  * - A slice refers to its region, as a std::string_view to its string, and must not be used after it.
  * - A region of memory of the program must end before that memory does. One of rpma::memory owns it.
  * - An operation does not own its buffer. If the region is destroyed first, the operation fails and the connection
@@ -401,6 +401,11 @@ T value(Function function, const char *call, Object object, ec_ref ec) {
 	ec.ok(function(object, &it), call);
 	return it;
 }
+
+/** What a connection request needs. */
+struct requested {
+	std::shared_ptr<const void> peer, srq;
+};
 
 /** What peer::reg makes a region of. */
 struct registered {
@@ -929,8 +934,10 @@ public:
 		if (private_data.size() > UINT8_MAX)
 			ec.fail(errc::invalid, "rpma_conn_req_connect", "more than 255 bytes of private data");
 		else if (RPMA_HPP_DO(rpma_conn_req_connect, &p_, len ? &data : nullptr, &parts->conn)) {
-			parts->peer = std::move(needs_);
-			parts->srq = std::move(srq_);
+			const auto &needs = *static_cast<const detail::requested *>(needs_.get());
+			parts->peer = needs.peer;
+			parts->srq = needs.srq;
+			needs_.reset();
 			it.it_ = std::move(parts);
 		}
 		return it;
@@ -954,14 +961,10 @@ private:
 		conn_req it;
 		if (cfg && !*cfg)
 			ec.fail(errc::invalid, call, "the configuration is empty");
-		else if (ec.ok(make(cfg ? cfg->get() : nullptr, &it.p_), call)) {
-			it.needs_ = std::move(peer);
-			it.srq_ = cfg ? cfg->srq_ : nullptr;
-		}
+		else if (ec.ok(make(cfg ? cfg->get() : nullptr, &it.p_), call) && it)
+			it.needs_ = std::make_shared<detail::requested>(detail::requested{std::move(peer), cfg ? cfg->srq_ : nullptr});
 		return it;
 	}
-
-	std::shared_ptr<const void> srq_;
 };
 
 /** rpma_ep: listens for connection requests. Made by peer::listen. Its connections do not need it. */

@@ -269,7 +269,12 @@ static void deleted(const place &where) {
 		auto it = make(rpma::peer::open(where.addr));
 		REQUIRE(deletions() == "");
 		it = decltype(it)();
-		return deletions();
+		const auto by_assignment = deletions();
+		{
+			const auto last = make(rpma::peer::open(where.addr));
+		}
+		REQUIRE(deletions() == by_assignment);
+		return by_assignment;
 	};
 	const auto request = [&](rpma::peer peer) { return peer.request(where.addr, where.port.c_str()); };
 	REQUIRE(sole([](rpma::peer peer) { return peer; }) == "peer_delete ");
@@ -286,6 +291,11 @@ static void deleted(const place &where) {
 		cfg.srq(peer.srq());
 		return peer.request(where.addr, where.port.c_str(), &cfg).start();
 	}) == "conn_delete srq_delete peer_delete ");
+	REQUIRE(sole([&](rpma::peer peer) {
+		rpma::conn_cfg cfg;
+		cfg.srq(peer.srq());
+		return peer.request(where.addr, where.port.c_str(), &cfg);
+	}) == "conn_req_delete srq_delete peer_delete ");
 }
 
 static void unwinding(const place &where) {
