@@ -15,9 +15,9 @@
  * OBJECTS
  * All are moved and not copied. A moved-from object is empty: it converts to false, and functions that use it fail
  * with errc::invalid. So is a default constructed one, except for configurations. An object keeps alive what
- * librpma needs for it: a peer is deleted after all that was made from it, a shared receive queue after its
- * connections and requests, a connection after its completion queues. They may be destroyed in any order. Three
- * things keep nothing alive:
+ * librpma needs for it: a peer is deleted after all that was made from it, an endpoint after its requests, a
+ * shared receive queue after its connections and requests, a connection after its completion queues. They may be
+ * destroyed in any order. Three things keep nothing alive:
  * - A slice refers to its region, as a std::string_view to its string, and must not be used after it.
  * - A region of memory of the program must end before that memory does. One of rpma::memory owns it.
  * - An operation does not own its buffer. If the region is destroyed first, the operation fails and the connection
@@ -402,9 +402,19 @@ T value(Function function, const char *call, Object object, ec_ref ec) {
 	return it;
 }
 
+/** An endpoint, and what must live longer. */
+struct listener {
+	listener() = default;
+	listener(listener &&) = delete;
+	~listener() { rpma_ep_shutdown(&ep); }
+
+	std::shared_ptr<const void> peer;
+	rpma_ep *ep = nullptr;
+};
+
 /** What a connection request needs. */
 struct requested {
-	std::shared_ptr<const void> peer, srq;
+	std::shared_ptr<const void> peer, srq, endpoint;
 };
 
 /** What peer::reg makes a region of. */
@@ -957,27 +967,40 @@ private:
 
 	/* From what makes it, with a configuration of the caller. */
 	template <class Make>
-	static conn_req made(std::shared_ptr<const void> peer, const conn_cfg *cfg, const char *call, ec_ref ec, Make make) {
+	static conn_req made(detail::requested needs, const conn_cfg *cfg, const char *call, ec_ref ec, Make make) {
 		conn_req it;
 		if (cfg && !*cfg)
 			ec.fail(errc::invalid, call, "the configuration is empty");
-		else if (ec.ok(make(cfg ? cfg->get() : nullptr, &it.p_), call) && it)
-			it.needs_ = std::make_shared<detail::requested>(detail::requested{std::move(peer), cfg ? cfg->srq_ : nullptr});
+		else if (ec.ok(make(cfg ? cfg->get() : nullptr, &it.p_), call) && it) {
+			needs.srq = cfg ? cfg->srq_ : nullptr;
+			it.needs_ = std::make_shared<detail::requested>(std::move(needs));
+		}
 		return it;
 	}
 };
 
-/** rpma_ep: listens for connection requests. Made by peer::listen. Its connections do not need it. */
-class endpoint : public detail::owner<rpma_ep, rpma_ep_shutdown> {
+/**
+ * rpma_ep: listens for connection requests. Made by peer::listen. It listens until its requests are accepted or
+ * destroyed, too: they need it, its connections do not.
+ */
+class endpoint {
 public:
 	endpoint() = default;
+	endpoint(endpoint &&) = default;
+	endpoint &operator=(endpoint &&) = default;
 
-	int fd(ec_ref ec = {}) const { return RPMA_HPP_GET(int, rpma_ep_get_fd, p_); }
+	explicit operator bool() const noexcept { return it_ != nullptr; }
+	rpma_ep *get() const noexcept { return it_ ? it_->ep : nullptr; }
+
+	/** Shuts it down now, or with its last request. */
+	void reset() noexcept { it_.reset(); }
+
+	int fd(ec_ref ec = {}) const { return RPMA_HPP_GET(int, rpma_ep_get_fd, get()); }
 
 	/** rpma_ep_next_conn_req: an empty one if the descriptor is non-blocking and none is pending. */
 	conn_req next(const conn_cfg *cfg = nullptr, ec_ref ec = {}) {
-		return conn_req::made(needs_, cfg, "rpma_ep_next_conn_req", ec, [this](auto with, auto req) {
-			const int ret = rpma_ep_next_conn_req(p_, with, req);
+		return conn_req::made({it_ ? it_->peer : nullptr, nullptr, it_}, cfg, "rpma_ep_next_conn_req", ec, [this](auto with, auto req) {
+			const int ret = rpma_ep_next_conn_req(get(), with, req);
 			return ret == RPMA_E_NO_EVENT ? 0 : ret;
 		});
 	}
@@ -999,6 +1022,7 @@ public:
 
 private:
 	friend class peer;
+	std::shared_ptr<detail::listener> it_;
 };
 
 /* ---- peers ---- */
@@ -1032,14 +1056,16 @@ public:
 
 	endpoint listen(const char *addr, const char *port, ec_ref ec = {}) {
 		endpoint it;
-		if (RPMA_HPP_DO(rpma_ep_listen, get(), addr, port, &it.p_))
-			it.needs_ = p_;
+		auto parts = std::make_shared<detail::listener>();
+		parts->peer = p_;
+		if (RPMA_HPP_DO(rpma_ep_listen, get(), addr, port, &parts->ep))
+			it.it_ = std::move(parts);
 		return it;
 	}
 
 	/** rpma_conn_req_new: a connection request to a remote peer, for receives before it is sent. */
 	conn_req request(const char *addr, const char *port, const conn_cfg *cfg = nullptr, ec_ref ec = {}) {
-		return conn_req::made(p_, cfg, "rpma_conn_req_new", ec, [&](auto with, auto req) {
+		return conn_req::made({p_, nullptr, nullptr}, cfg, "rpma_conn_req_new", ec, [&](auto with, auto req) {
 			return rpma_conn_req_new(get(), addr, port, with, req);
 		});
 	}

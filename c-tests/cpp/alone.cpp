@@ -296,6 +296,23 @@ static void deleted(const place &where) {
 		cfg.srq(peer.srq());
 		return peer.request(where.addr, where.port.c_str(), &cfg);
 	}) == "conn_req_delete srq_delete peer_delete ");
+
+	/* a request uses the event channel of its endpoint until it is accepted */
+	for (const bool is_accepted : {false, true}) {
+		auto peer = rpma::peer::open(where.addr);
+		auto endpoint = peer.listen(where.addr, where.port.c_str());
+		auto asking = peer.request(where.addr, where.port.c_str()).start();
+		auto req = endpoint.next();
+		endpoint.reset();
+		REQUIRE(!endpoint && deletions() == "");
+		auto conn = is_accepted ? std::move(req).start() : rpma::conn();
+		req.reset();
+		REQUIRE(deletions() == (is_accepted ? "ep_shutdown " : "conn_req_delete ep_shutdown "));
+		asking = rpma::conn();
+		conn = rpma::conn();
+		peer = rpma::peer();
+		REQUIRE(deletions() == (is_accepted ? "conn_delete conn_delete peer_delete " : "conn_delete peer_delete "));
+	}
 }
 
 static void unwinding(const place &where) {
