@@ -4,7 +4,8 @@
  *
  * librpma.h with objects that delete what they own. Everything is inline: a program that includes it links with
  * librpma alone. Each class names the object of librpma that it owns. A function that has the name of one of
- * librpma calls it and has its contract, which is on its manual page and not repeated here.
+ * librpma calls it and has its contract, which is on its manual page and not repeated here, unless its comment says
+ * otherwise.
  *
  * ERRORS
  * What can fail takes a last argument ec. Without it a failure is an exception, rpma::error. With a std::error_code
@@ -48,6 +49,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <iterator>
 #include <memory>
 #include <new>
@@ -476,8 +478,8 @@ public:
 	/**
 	 * What a peer must know to access it: the descriptor of rpma_mr_get_descriptor, followed by that of a peer
 	 * configuration with direct_write_to_pmem, which says that a flush to persistence is possible. It is for files,
-	 * if this peer uses the soft provider; else see rpma_peer_cfg_set_direct_write_to_pmem. conn::remote reads it,
-	 * the Rust crate rpma, and programs in C.
+	 * if this peer uses the soft provider; else see rpma_peer_cfg_set_direct_write_to_pmem. conn_private_data sends
+	 * it with the connection.
 	 */
 	offer_bytes offer(bool direct_write_to_pmem = false, ec_ref ec = {}) const {
 		offer_bytes it{};
@@ -500,13 +502,90 @@ class remote_region : public detail::region<rpma_mr_remote, rpma_mr_remote_delet
 public:
 	remote_region() = default;
 
-	/** From the bytes of an offer or of rpma_mr_get_descriptor; what follows the descriptor is not read. */
+	/** From the bytes of one offer or of rpma_mr_get_descriptor; what follows the descriptor is not read. */
 	explicit remote_region(const_bytes descriptor, ec_ref ec = {}) {
 		if (RPMA_HPP_DO(rpma_mr_remote_from_descriptor, descriptor.data(), descriptor.size(), &p_))
 			rpma_mr_remote_get_size(p_, &size_);
 		if (p_ && descriptor.size() >= descriptor_len)
 			usage_ = usage(descriptor.data()[descriptor_len - 1]);
 	}
+
+private:
+	friend class conn;
+};
+
+/**
+ * What is sent with a connection: memory that is offered, by local_region::offer, and bytes of the program; or such
+ * bytes alone. It is a copy of at most 255 bytes; devices allow less, RoCE 56 in a request and 196 in the acceptance.
+ * Offers have the format of the Rust and Python packages rpma, which read them, as conn::remote does. For a program
+ * in C, which reads one descriptor, send const_bytes(region.offer()).
+ */
+class conn_private_data {
+	template <class C>
+	using element = std::remove_cv_t<std::remove_pointer_t<decltype(std::data(std::declval<C &>()))>>;
+	/* containers of offers are no bytes of the program */
+	template <class C>
+	using enable_for = std::enable_if_t<std::is_convertible_v<const C &, const_bytes> &&
+		!std::is_same_v<C, offer_bytes> && !std::is_same_v<element<const C>, offer_bytes>>;
+
+public:
+	conn_private_data() = default;
+	template <class C, class = enable_for<C>>
+	conn_private_data(const C &own) noexcept { append(own); }
+	conn_private_data(const offer_bytes &offer, const_bytes own = {}) noexcept : conn_private_data(&offer, 1, own) {}
+	conn_private_data(std::initializer_list<offer_bytes> offers, const_bytes own = {}) noexcept
+		: conn_private_data(offers.begin(), offers.size(), own) {
+	}
+	conn_private_data(const offer_bytes *offers, std::size_t count, const_bytes own = {}) noexcept {
+		const std::array head{mark, std::byte(count), std::byte(own.size())};
+		append(head);
+		append({offers, count * sizeof(*offers)});
+		append(own);
+	}
+
+private:
+	friend class conn;
+	friend class conn_req;
+
+	/* of offers, which a program in C does not send */
+	static constexpr auto mark = std::byte(0xa7);
+
+	/* If it does not fit, start() says so. */
+	void append(const_bytes more) noexcept {
+		if (more.size() != 0 && size_ <= all_.size() && more.size() <= all_.size() - size_)
+			std::memcpy(all_.data() + size_, more.data(), more.size());
+		size_ += more.size();
+	}
+
+	/* What was received: the offers, and the bytes of the program: all of them, if it has another format. */
+	struct parts {
+		explicit parts(const_bytes all) : own(all) {
+			constexpr std::size_t head = 3;
+			const std::byte *const at = all.data();
+			if (all.size() < head || at[0] != mark)
+				return;
+			const auto number = static_cast<std::size_t>(at[1]), len = static_cast<std::size_t>(at[2]);
+			const std::size_t end = head + number * sizeof(offer_bytes);
+			if (end + len > all.size())
+				return;
+			std::error_code ec;
+			for (std::size_t i = 0; i < number; i++)
+				if (remote_region({at + head + i * sizeof(offer_bytes), descriptor_len}, ec); ec)
+					return;
+			has_offers = true;
+			offers = at + head;
+			count = number;
+			own = {at + end, len};
+		}
+
+		bool has_offers = false;
+		const std::byte *offers = nullptr;
+		std::size_t count = 0;
+		const_bytes own;
+	};
+
+	std::array<std::byte, UINT8_MAX> all_;
+	std::size_t size_ = 0;
 };
 
 /* ---- configurations ---- */
@@ -805,25 +884,48 @@ public:
 	int event_fd(ec_ref ec = {}) const { return RPMA_HPP_GET(int, rpma_conn_get_event_fd, get()); }
 	std::uint32_t qp_num(ec_ref ec = {}) const { return RPMA_HPP_GET(std::uint32_t, rpma_conn_get_qp_num, get()); }
 
-	/** What the peer sent with the connection, perhaps with zeros behind it. It belongs to the connection. */
-	const_bytes private_data(ec_ref ec = {}) const {
-		const auto it = RPMA_HPP_GET(rpma_conn_private_data, rpma_conn_get_private_data, get());
-		return {it.ptr, it.len};
-	}
+	/**
+	 * The bytes that the peer's program sent with the connection, without its offers; perhaps with zeros behind
+	 * them, if it made none. They belong to the connection.
+	 */
+	const_bytes private_data(ec_ref ec = {}) const { return conn_private_data::parts(received(ec)).own; }
 
 	/**
-	 * Memory that the peer offers, from the bytes of local_region::offer, by default its private data. Applies the
-	 * declaration behind the descriptor to this connection; bytes that end before it declare nothing.
+	 * Memory that the peer offered with the connection: one of its offers, or the descriptor that a program in C
+	 * sent. Fails with errc::out_of_range if there are not as many offers. See the other one.
+	 */
+	remote_region remote(std::size_t index, ec_ref ec = {}) {
+		const const_bytes all = received(ec);
+		const conn_private_data::parts parts(all);
+		if (ec.failed())
+			return {};
+		if (index >= (parts.has_offers ? parts.count : 1))
+			ec.fail(errc::out_of_range, "rpma::conn::remote", "the peer did not offer so many regions");
+		else if (parts.has_offers)
+			return remote({parts.offers + index * sizeof(offer_bytes), sizeof(offer_bytes)}, ec);
+		else if (all.size() > descriptor_len && all.data()[descriptor_len] == std::byte(0))
+			/* perhaps a zero that RoCE appended, and no declaration */
+			return remote({all.data(), descriptor_len}, ec);
+		else
+			return remote(all, ec);
+		return {};
+	}
+	remote_region remote(ec_ref ec = {}) { return remote(std::size_t(0), ec); }
+
+	/**
+	 * The same from the bytes of local_region::offer, however they were received. If they declare that a flush to
+	 * persistence is possible, this is applied to the connection; if they declare that it is not, the region does
+	 * not permit one. A descriptor alone declares nothing.
 	 */
 	remote_region remote(const_bytes offer, ec_ref ec = {}) {
 		remote_region it(offer, ec);
-		if (it && offer.size() > descriptor_len)
-			apply(peer_cfg(const_bytes(offer.data() + descriptor_len, 1), ec), ec);
+		if (it && offer.size() > descriptor_len) {
+			if (const const_bytes declared(offer.data() + descriptor_len, 1); *declared.data() != std::byte(0))
+				apply(peer_cfg(declared, ec), ec);
+			else
+				it.usage_ = usage(int(it.usage_) & ~int(usage::flush_persistent));
+		}
 		return ec.failed() ? remote_region() : std::move(it);
-	}
-	remote_region remote(ec_ref ec = {}) {
-		const const_bytes offer = private_data(ec);
-		return ec.failed() ? remote_region() : remote(offer, ec);
 	}
 	void apply(const peer_cfg &cfg, ec_ref ec = {}) { RPMA_HPP_DO(rpma_conn_apply_remote_peer_cfg, get(), cfg.get()); }
 
@@ -873,6 +975,9 @@ public:
 	void flush(remote_slice dst, flush_type type, op how = {}, ec_ref ec = {}) {
 		if (dst.mr && dst.rest < 8)
 			ec.fail(errc::out_of_range, "rpma::conn::flush", "less than 8 bytes of the region follow");
+		else if (dst.mr && type == flush_type::persistent && (dst.permitted & usage::flush_persistent) == usage::none)
+			ec.fail(errc::not_supported, "rpma::conn::flush",
+				"the peer does not declare that a flush of this region to persistence is possible");
 		else
 			RPMA_HPP_DO(rpma_flush, get(), dst.mr, dst.offset, dst.len, rpma_flush_type(type), how.flags,
 				how.context);
@@ -895,6 +1000,11 @@ public:
 
 private:
 	friend class conn_req;
+
+	const_bytes received(ec_ref ec) const {
+		const auto it = RPMA_HPP_GET(rpma_conn_private_data, rpma_conn_get_private_data, get());
+		return {it.ptr, it.len};
+	}
 
 	/* Also if the descriptor is non-blocking. event::none: failed, or not in time. */
 	event wait_event(int limit_ms, ec_ref ec) {
@@ -923,10 +1033,10 @@ class conn_req : public detail::owner<rpma_conn_req, rpma_conn_req_delete> {
 public:
 	conn_req() = default;
 
-	/** What the peer sent with it, perhaps with zeros behind it. It belongs to the request, then to the connection. */
+	/** As conn::private_data. They belong to the request, then to the connection. */
 	const_bytes private_data(ec_ref ec = {}) const {
 		const auto it = RPMA_HPP_GET(rpma_conn_private_data, rpma_conn_req_get_private_data, p_);
-		return {it.ptr, it.len};
+		return conn_private_data::parts({it.ptr, it.len}).own;
 	}
 
 	/** Posts a receive for the first message. */
@@ -935,13 +1045,13 @@ public:
 			RPMA_HPP_DO(rpma_conn_req_recv, p_, dst.mr, dst.offset, dst.len, context);
 	}
 
-	/** rpma_conn_req_connect: sends or accepts it, with at most 255 bytes, and does not wait for the peer. */
-	conn start(const_bytes private_data = {}, ec_ref ec = {}) && {
+	/** rpma_conn_req_connect: sends or accepts it, and does not wait for the peer. */
+	conn start(const conn_private_data &private_data = {}, ec_ref ec = {}) && {
 		conn it;
 		auto parts = std::make_shared<detail::connection>();
-		const auto len = static_cast<std::uint8_t>(private_data.size());
-		rpma_conn_private_data data = {const_cast<std::byte *>(private_data.data()), len};
-		if (private_data.size() > UINT8_MAX)
+		const auto len = static_cast<std::uint8_t>(private_data.size_);
+		rpma_conn_private_data data = {const_cast<std::byte *>(private_data.all_.data()), len};
+		if (private_data.size_ > UINT8_MAX)
 			ec.fail(errc::invalid, "rpma_conn_req_connect", "more than 255 bytes of private data");
 		else if (RPMA_HPP_DO(rpma_conn_req_connect, &p_, len ? &data : nullptr, &parts->conn)) {
 			const auto &needs = *static_cast<const detail::requested *>(needs_.get());
@@ -954,7 +1064,7 @@ public:
 	}
 
 	/** The same, and waits until the connection is established. Fails as conn::wait_established does. */
-	conn connect(const_bytes private_data = {}, ec_ref ec = {}) && {
+	conn connect(const conn_private_data &private_data = {}, ec_ref ec = {}) && {
 		conn it = std::move(*this).start(private_data, ec);
 		if (it)
 			it.wait_established(ec);
@@ -999,14 +1109,15 @@ public:
 
 	/** rpma_ep_next_conn_req: an empty one if the descriptor is non-blocking and none is pending. */
 	conn_req next(const conn_cfg *cfg = nullptr, ec_ref ec = {}) {
-		return conn_req::made({it_ ? it_->peer : nullptr, nullptr, it_}, cfg, "rpma_ep_next_conn_req", ec, [this](auto with, auto req) {
+		detail::requested needs{it_ ? it_->peer : nullptr, nullptr, it_};
+		return conn_req::made(std::move(needs), cfg, "rpma_ep_next_conn_req", ec, [this](auto with, auto req) {
 			const int ret = rpma_ep_next_conn_req(get(), with, req);
 			return ret == RPMA_E_NO_EVENT ? 0 : ret;
 		});
 	}
 
 	/** Accepts the next request, and waits until the connection is established. Fails as conn_req::connect does. */
-	conn accept(const_bytes private_data = {}, const conn_cfg *cfg = nullptr, ec_ref ec = {}) {
+	conn accept(const conn_private_data &private_data = {}, const conn_cfg *cfg = nullptr, ec_ref ec = {}) {
 		conn_req req;
 		while (!req) {
 			const int descriptor = fd(ec);
@@ -1071,8 +1182,8 @@ public:
 	}
 
 	/** Connects to a remote peer, and waits until the connection is established. Fails as conn_req::connect does. */
-	conn connect(const char *addr, const char *port, const_bytes private_data = {}, const conn_cfg *cfg = nullptr,
-		ec_ref ec = {}) {
+	conn connect(const char *addr, const char *port, const conn_private_data &private_data = {},
+		const conn_cfg *cfg = nullptr, ec_ref ec = {}) {
 		conn_req req = request(addr, port, cfg, ec);
 		return ec.failed() ? conn() : std::move(req).connect(private_data, ec);
 	}

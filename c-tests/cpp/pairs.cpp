@@ -12,7 +12,8 @@ using rpma::errc;
 using rpma::event;
 using rpma::usage;
 
-static rpma::conn connect(const place &where, rpma::peer &peer, rpma::const_bytes data = {}, const rpma::conn_cfg *cfg = nullptr) {
+static rpma::conn connect(const place &where, rpma::peer &peer, const rpma::conn_private_data &data = {},
+	const rpma::conn_cfg *cfg = nullptr) {
 	return peer.connect(where.addr, where.port.c_str(), data, cfg);
 }
 
@@ -134,6 +135,116 @@ static void memory_client(const place &where) {
 	conn.read({}, {}, &conn);
 	done(cq, &conn, IBV_WC_RDMA_READ);
 	conn.close();
+}
+
+/* ---- private data ---- */
+
+/* Of the test of crates/rpma/src/private_data.rs: one offer, 64 bytes at 0x1000 with key 7, read_src, write_dst, durable. */
+static constexpr auto offer_text = "\0\x10\0\0\0\0\0\0\x40\0\0\0\0\0\0\0\x07\0\0\0\x09\1"sv;
+static const auto framed = "\xa7\1\3"s + std::string(offer_text) + "own";
+/* what is no offer, of the same test */
+static const std::string foreign[] = {"hello", "\xa7"s, "\xa7\1\2"s, "\xa7\xff\0"s, "\xa7\0\xfe"s, "\xa7\1\0"s + std::string(22, '\0')};
+
+static bool begins_with(const void *bytes, std::size_t len, std::string_view text) {
+	return std::string_view(static_cast<const char *>(bytes), len).substr(0, text.size()) == text;
+}
+
+static void private_data_server(const place &where) {
+	auto peer = rpma::peer::open(where.addr);
+	auto endpoint = where.listen(peer);
+	{
+		auto req = endpoint.next();
+		rpma_conn_private_data sent{};
+		REQUIRE(rpma_conn_req_get_private_data(req.get(), &sent) == 0 && begins_with(sent.ptr, sent.len, framed));
+		REQUIRE(req.private_data().size() == 3 && begins_with(req.private_data().data(), 3, "own"));
+		auto conn = std::move(req).connect(framed);
+		REQUIRE(conn.remote().size() == 64 && conn.remote(0).permitted() == (usage::read_src | usage::write_dst));
+		REQUIRE(conn.private_data().size() == 3);
+		conn.wait_closed();
+	}
+	for (const auto &bytes : foreign) {
+		auto req = endpoint.next();
+		REQUIRE(req.private_data().size() >= bytes.size() && begins_with(req.private_data().data(), bytes.size(), bytes));
+		auto conn = std::move(req).connect();
+		std::error_code ec;
+		REQUIRE(!conn.remote(1, ec) && ec == errc::out_of_range);
+		conn.wait_closed();
+	}
+	auto conn = endpoint.accept(std::string(251, 'x'));
+	REQUIRE(conn.private_data().size() == 251 && conn.private_data().data()[250] == std::byte('y'));
+	conn.wait_closed();
+}
+
+static void private_data_client(const place &where) {
+	auto peer = rpma::peer::open_to(where.addr);
+	rpma::offer_bytes offer;
+	std::memcpy(offer.data(), offer_text.data(), offer.size());
+	{
+		auto conn = connect(where, peer, {offer, "own"sv});
+		REQUIRE(conn.remote(0).size() == 64 && conn.private_data().size() == 3);
+		REQUIRE(thrown([&] { conn.remote(1); }) == errc::out_of_range);
+		conn.close();
+	}
+	for (const auto &bytes : foreign)
+		connect(where, peer, bytes).close();
+	std::error_code ec;
+	/* 11 offers are 245 bytes */
+	const std::vector<rpma::offer_bytes> offers(12, offer);
+	for (const auto &data : {rpma::conn_private_data(std::string(256, 'y')), rpma::conn_private_data(offers.data(), 12),
+			rpma::conn_private_data(offers.data(), 11, std::string(11, 'y')), rpma::conn_private_data(offer, std::string(500, 'y'))})
+		REQUIRE(!peer.connect(where.addr, where.port.c_str(), data, nullptr, ec) && ec == errc::invalid);
+	auto conn = connect(where, peer, std::string(251, 'y'));
+	REQUIRE(conn.private_data().size() == 251 && conn.private_data().data()[250] == std::byte('x'));
+	conn.close();
+}
+
+/* Of two regions, one is not declared: it cannot be flushed to persistence, in whichever order the peer asks for them. */
+static void offers_server(const place &where) {
+	auto peer = rpma::peer::open(where.addr);
+	const auto what = usage::read_src | usage::flush_persistent;
+	auto durable = peer.reg(rpma::memory::zeroed(64), what);
+	auto other = peer.reg(rpma::memory::zeroed(128), what);
+	auto endpoint = where.listen(peer);
+	endpoint.accept({durable.offer(true), other.offer()}).wait_closed();
+	endpoint.accept({other.offer(), durable.offer(true)}).wait_closed();
+	/* as a program in C reads it */
+	endpoint.accept(rpma::const_bytes(durable.offer(true))).wait_closed();
+	endpoint.accept(rpma::const_bytes(durable.offer(false))).wait_closed();
+}
+
+static void offers_client(const place &where) {
+	auto peer = rpma::peer::open_to(where.addr);
+	const auto flush = [](rpma::conn &conn, const rpma::remote_region &remote) {
+		std::error_code ec;
+		conn.flush(remote.slice(), rpma::flush_type::persistent, {}, ec);
+		if (!ec)
+			conn.cq().next().check();
+		return ec;
+	};
+	for (int n = 0; n < 2; n++) {
+		auto conn = connect(where, peer);
+		const auto one = conn.remote(), two = conn.remote(1);
+		const auto &durable = n ? two : one, &other = n ? one : two;
+		REQUIRE(durable.size() == 64 && other.size() == 128);
+		REQUIRE(!flush(conn, durable) && flush(conn, other) == errc::not_supported);
+		conn.close();
+	}
+	for (const bool is_declared : {true, false}) {
+		auto conn = connect(where, peer);
+		rpma_conn_private_data sent{};
+		REQUIRE(rpma_conn_get_private_data(conn.get(), &sent) == 0 && sent.len >= rpma::descriptor_len);
+		rpma_mr_remote *in_c = nullptr;
+		REQUIRE(rpma_mr_remote_from_descriptor(sent.ptr, sent.len, &in_c) == 0 && rpma_mr_remote_delete(&in_c) == 0);
+		const auto remote = conn.remote();
+		REQUIRE(remote.size() == 64 && (is_declared || flush(conn, remote) == errc::not_supported));
+		/* zeros behind a descriptor declare nothing: the program does */
+		rpma::peer_cfg cfg;
+		cfg.direct_write_to_pmem(true);
+		if (!is_declared)
+			conn.apply(cfg);
+		REQUIRE(!flush(conn, remote));
+		conn.close();
+	}
 }
 
 /* A destructor sends what was posted before, as close() does. */
@@ -520,6 +631,7 @@ static void exception_client(const place &where) {
 
 std::vector<test> pairs() {
 	return {{"connection", connection_server, connection_client}, {"memory", memory_server, memory_client},
+		{"private-data", private_data_server, private_data_client}, {"offers", offers_server, offers_client},
 		{"ends", ends_server, ends_client}, {"last-words", last_words_server, last_words_client}, {"messages", messages_server, messages_client},
 		{"two-queues", two_queues_server, two_queues_client}, {"shared-receive-queue", srq_server, srq_client},
 		{"many-connections", epoll_server, epoll_client}, {"revoked", revoked_server, revoked_client},
