@@ -463,7 +463,12 @@ public:
 	rpma::bytes bytes() const noexcept { return {data(), size()}; }
 
 	/** rpma_mr_dereg: from then on no peer can access it. */
-	void revoke(ec_ref ec = {}) { ec.ok(release(), "rpma_mr_dereg"); }
+	void revoke(ec_ref ec = {}) {
+		if (p_)
+			ec.ok(release(), "rpma_mr_dereg");
+		else
+			ec.fail(errc::invalid, "rpma_mr_dereg", "the region is empty");
+	}
 
 	/** Copies to or from it, at an offset. Fails as slice() does. */
 	void copy_in(std::size_t offset, const_bytes from, ec_ref ec = {}) {

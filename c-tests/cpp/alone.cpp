@@ -177,6 +177,7 @@ static void moved_from(const place &where) {
 	invalid([&](rpma::ec_ref ec) { peer.srq(nullptr, ec); });
 	region2.revoke();
 	REQUIRE(!region2);
+	invalid([&](rpma::ec_ref ec) { region2.revoke(ec); });
 	invalid([&](rpma::ec_ref ec) { region2.slice(0, 1, ec); });
 	/* assignment to oneself takes nothing away */
 	auto &same = remote2;
