@@ -976,10 +976,18 @@ public:
 			RPMA_HPP_DO(rpma_atomic_write, get(), dst.mr, dst.offset, src, how.flags, how.context);
 	}
 
-	/** At least 8 bytes of the region from the start of the slice on, else errc::out_of_range. */
+	/** Of a region of at least 8 bytes, else errc::out_of_range: a flush is executed as a read of so many. */
 	void flush(remote_slice dst, flush_type type, op how = {}, ec_ref ec = {}) {
-		if (dst.mr && dst.rest < 8)
-			ec.fail(errc::out_of_range, "rpma::conn::flush", "less than 8 bytes of the region follow");
+		constexpr std::size_t least = 8;
+		/* one of the last bytes begins earlier, so that all 8 are inside */
+		if (dst.mr && dst.rest < least && dst.offset + dst.rest >= least) {
+			const std::size_t before = least - dst.rest;
+			dst.offset -= before;
+			dst.len += before;
+			dst.rest = least;
+		}
+		if (dst.mr && dst.rest < least)
+			ec.fail(errc::out_of_range, "rpma::conn::flush", "the region has less than 8 bytes");
 		else if (dst.mr && type == flush_type::persistent && (dst.permitted & usage::flush_persistent) == usage::none)
 			ec.fail(errc::not_supported, "rpma::conn::flush",
 				"the peer does not declare that a flush of this region to persistence is possible");

@@ -105,6 +105,10 @@ static void memory_client(const place &where) {
 	done(cq, &cq, IBV_WC_RDMA_WRITE);
 	conn.flush(remote.slice(200), rpma::flush_type::visible);
 	done(cq, nullptr, IBV_WC_RDMA_READ);
+	for (const std::size_t offset : {4088u, 4089u, 4095u, 4096u}) {
+		conn.flush(remote.slice(offset), rpma::flush_type::visible);
+		done(cq, nullptr, IBV_WC_RDMA_READ);
+	}
 
 	/* checked before they are posted, so that the connection goes on */
 	const auto fails = [](errc code, auto call) {
@@ -117,7 +121,9 @@ static void memory_client(const place &where) {
 	fails(errc::out_of_range, [&](rpma::ec_ref ec) { conn.write_with_imm(remote.slice(0, 9), {}, 1, {}, ec); });
 	fails(errc::out_of_range, [&](rpma::ec_ref ec) { conn.atomic_write(remote.slice(0, 9), 0, {}, ec); });
 	fails(errc::invalid, [&](rpma::ec_ref ec) { conn.atomic_write(remote.slice(4, 8), 0, {}, ec); });
-	fails(errc::out_of_range, [&](rpma::ec_ref ec) { conn.flush(remote.slice(4089, 1), rpma::flush_type::visible, {}, ec); });
+	auto seven = peer.reg(rpma::memory::zeroed(7), usage::flush_visible);
+	rpma::remote_region short_one(seven.offer());
+	fails(errc::out_of_range, [&](rpma::ec_ref ec) { conn.flush(short_one.slice(), rpma::flush_type::visible, {}, ec); });
 	fails(errc::not_permitted, [&](rpma::ec_ref ec) { conn.send(local.slice(), {}, ec); });
 	fails(errc::not_permitted, [&](rpma::ec_ref ec) { conn.send_with_imm(local.slice(), 1, {}, ec); });
 	fails(errc::not_permitted, [&](rpma::ec_ref ec) { conn.recv(local.slice(), nullptr, ec); });
