@@ -646,6 +646,9 @@ private:
 
 /** A work completion, as rpma_cq_get_wc returns it. */
 struct completion : ibv_wc {
+	completion() noexcept : ibv_wc{} {}
+	explicit completion(const ibv_wc &wc) noexcept : ibv_wc(wc) {}
+
 	bool ok() const noexcept { return status == IBV_WC_SUCCESS; }
 
 	/** The context of the operation. */
@@ -667,12 +670,20 @@ struct completion : ibv_wc {
 	}
 
 private:
-	/* The soft provider leaves a text when the completion is polled. */
-	std::string reason() const {
-		const std::string last = rpma_err_last();
-		return last.rfind("rpma_cq_get_wc: ", 0) == 0 ? last : "rpma_cq_get_wc: wr_id " + std::to_string(wr_id) +
-			", queue pair " + std::to_string(qp_num) + ", vendor error " + std::to_string(vendor_err);
+	friend class cq;
+
+	/* The soft provider has a text for the last completion that was polled. */
+	void polled() {
+		if (const char *const last = ok() ? "" : rpma_err_last(); std::strncmp(last, "rpma_cq_get_wc: ", 16) == 0)
+			text_ = last;
 	}
+
+	std::string reason() const {
+		return !text_.empty() ? text_ : "rpma_cq_get_wc: wr_id " + std::to_string(wr_id) + ", queue pair " +
+			std::to_string(qp_num) + ", vendor error " + std::to_string(vendor_err);
+	}
+
+	std::string text_;
 };
 
 namespace detail {
@@ -710,17 +721,25 @@ public:
 
 	/** The same for one completion. */
 	std::optional<completion> poll(ec_ref ec = {}) const {
-		completion it{};
-		return poll(&it, 1, ec) ? std::optional(it) : std::nullopt;
+		completion it;
+		if (!poll(&it, 1, ec))
+			return std::nullopt;
+		it.polled();
+		return it;
 	}
 
 	/** Waits for the next completion, whatever its status. If this fails, what it returns is not ok(). */
 	[[nodiscard]] completion next(ec_ref ec = {}) const {
-		completion it{};
+		completion it;
 		it.status = IBV_WC_GENERAL_ERR;
-		while (!poll(&it, 1, ec) && !ec.failed())
-			if (!wait(ec) && !ec.failed())
+		while (!poll(&it, 1, ec)) {
+			const bool is_event = !ec.failed() && wait(ec);
+			if (ec.failed())
+				return it;
+			if (!is_event)
 				detail::readable(fd(ec), -1);
+		}
+		it.polled();
 		return it;
 	}
 

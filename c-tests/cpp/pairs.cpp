@@ -399,6 +399,8 @@ static void two_queues_client(const place &where) {
 	auto conn = connect(where, peer, {}, &cfg);
 	auto cq = conn.cq(), rcq = conn.rcq();
 	REQUIRE(thrown([&] { cq.wait(); }) == errc::shared_channel);
+	std::error_code ec;
+	REQUIRE(!cq.next(ec).ok() && ec == errc::shared_channel);
 	conn.recv(region.slice(0, 8), &conn);
 	conn.send(region.slice(8, 8), &peer);
 	for (int got = 0; got < 2;) {
@@ -573,7 +575,10 @@ static void revoked_client(const place &where) {
 	auto remote = conn.remote();
 	auto local = peer.reg(rpma::memory::zeroed(4096), usage::read_dst);
 	conn.read(local.slice(), remote.slice(), &local);
-	const auto failed = conn.cq().next();
+	conn.read(local.slice(), remote.slice(), &remote);
+	const auto cq = conn.cq();
+	const auto failed = cq.next(), flushed = cq.next();
+	REQUIRE(failed.context() == &local && flushed.context() == &remote && flushed.status == IBV_WC_WR_FLUSH_ERR);
 	std::error_code ec;
 	failed.check(ec);
 	REQUIRE(!failed.ok() && ec.category() == rpma::wc_category() && ec.value() == failed.status);
@@ -583,6 +588,14 @@ static void revoked_client(const place &where) {
 		REQUIRE(false);
 	} catch (const rpma::error &error) {
 		REQUIRE(error.code() == ec && error.reason().find("read") != std::string::npos);
+		REQUIRE(error.reason().find("flushed") == std::string::npos);
+	}
+	/* one of several has no text of its own */
+	try {
+		rpma::completion(static_cast<const ibv_wc &>(failed)).check();
+		REQUIRE(false);
+	} catch (const rpma::error &error) {
+		REQUIRE(error.code() == ec && error.reason().find("vendor error") != std::string::npos);
 	}
 	conn.wait_closed();
 	conn.close();
