@@ -16,9 +16,10 @@ int main(int argc, char **argv) {
 		std::printf("listening on %s:%s\n", argv[1], argv[2]);
 		std::fflush(stdout);
 		for (;;) {
+			auto req = endpoint.next();
 			// the offer tells the client what it needs, and that a flush reaches the file
-			std::error_code failed;
-			auto conn = endpoint.accept(shared.offer(true), nullptr, failed);
+			std::error_code failed; // of a client that has gone
+			auto conn = std::move(req).connect(shared.offer(true), failed);
 			if (conn)
 				conn.wait_closed();
 		}
