@@ -191,7 +191,7 @@ public:
 	ec_ref() = default;
 	ec_ref(std::error_code &code) noexcept : code_(&code) {}
 
-	/** Whether the last call reported a failure; one by an exception returns to nobody who asks. */
+	/** Whether the last call reported a failure; always false if failures are exceptions. */
 	bool failed() const noexcept { return code_ && *code_; }
 
 	bool succeed() const noexcept {
