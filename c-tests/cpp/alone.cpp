@@ -13,6 +13,7 @@ using rpma::usage;
 /* Of librpma, but with failures on demand: the header calls these. */
 static int cfg_new_returns, dereg_returns;
 static std::string called;
+bool ignores_disconnect;
 
 std::string deletions() { return std::exchange(called, {}); }
 
@@ -27,7 +28,9 @@ extern "C" int rpma_srq_delete(rpma_srq **it) { return noted(__func__, it, rpma_
 extern "C" int rpma_conn_delete(rpma_conn **it) { return noted(__func__, it, rpma_conn_delete); }
 extern "C" int rpma_conn_req_delete(rpma_conn_req **it) { return noted(__func__, it, rpma_conn_req_delete); }
 extern "C" int rpma_ep_shutdown(rpma_ep **it) { return noted(__func__, it, rpma_ep_shutdown); }
-extern "C" int rpma_conn_disconnect(rpma_conn *it) { return noted(__func__, it, rpma_conn_disconnect); }
+extern "C" int rpma_conn_disconnect(rpma_conn *it) {
+	return ignores_disconnect ? 0 : noted(__func__, it, rpma_conn_disconnect);
+}
 
 extern "C" int rpma_peer_cfg_new(rpma_peer_cfg **cfg) {
 	static const auto real = reinterpret_cast<decltype(&rpma_peer_cfg_new)>(dlsym(RTLD_NEXT, "rpma_peer_cfg_new"));

@@ -23,6 +23,9 @@ std::error_code thrown(const std::function<void()> &call);
 /** The functions of librpma that delete or disconnect an object, in the order of the calls; emptied when read. */
 std::string deletions();
 
+/** While true, rpma_conn_disconnect succeeds and does nothing: the connection does not end. */
+extern bool ignores_disconnect;
+
 /** Where a server listens. */
 struct place {
 	const char *addr = "127.0.0.1";

@@ -3,6 +3,7 @@
 #include "harness.hpp"
 
 #include <cstring>
+#include <dlfcn.h>
 #include <string_view>
 #include <sys/epoll.h>
 
@@ -67,6 +68,15 @@ static const std::string &data_file() {
 	return path;
 }
 
+/* Of librpma, but the range of the last call is known. */
+static std::pair<std::size_t, std::size_t> flushed_range;
+
+extern "C" int rpma_flush(rpma_conn *conn, rpma_mr_remote *dst, std::size_t offset, std::size_t len, rpma_flush_type type,
+	int flags, const void *context) {
+	flushed_range = {offset, len};
+	return reinterpret_cast<decltype(&rpma_flush)>(dlsym(RTLD_NEXT, "rpma_flush"))(conn, dst, offset, len, type, flags, context);
+}
+
 static void memory_server(const place &where) {
 	auto peer = rpma::peer::open(where.addr);
 	auto region = peer.reg(rpma::memory::file(data_file().c_str(), 4096), usage::read_src | usage::write_dst |
@@ -108,6 +118,7 @@ static void memory_client(const place &where) {
 	for (const std::size_t offset : {4088u, 4089u, 4095u, 4096u}) {
 		conn.flush(remote.slice(offset), rpma::flush_type::visible);
 		done(cq, nullptr, IBV_WC_RDMA_READ);
+		REQUIRE(flushed_range == std::pair(std::size_t(4088), std::size_t(8)));
 	}
 
 	/* checked before they are posted, so that the connection goes on */
@@ -271,6 +282,7 @@ static void ends_server(const place &where) {
 	for (int n = 0; n < 4; n++)
 		REQUIRE(endpoint.accept().wait_closed() == event::closed);
 	REQUIRE(deletions() == "conn_delete conn_delete conn_delete conn_delete ");
+	endpoint.accept().wait_closed();
 }
 
 static void ends_client(const place &where) {
@@ -294,6 +306,14 @@ static void ends_client(const place &where) {
 		const auto last = std::move(conn);
 	}
 	REQUIRE(deletions() == "conn_disconnect conn_delete ");
+	/* close() waits for the end, but no longer than its limit */
+	conn = connect(where, peer);
+	std::error_code ec;
+	const auto begin = std::chrono::steady_clock::now();
+	ignores_disconnect = true;
+	conn.close(200ms, ec);
+	ignores_disconnect = false;
+	REQUIRE(ec == std::errc::timed_out && std::chrono::steady_clock::now() - begin >= 200ms && !conn);
 }
 
 static void last_words_client(const place &where) {
