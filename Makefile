@@ -54,8 +54,8 @@ SONAME := librpma.so.0
 
 BUILD_PACKAGES := gcc libc6-dev binutils make pkg-config libibverbs-dev librdmacm-dev
 QUICK_PACKAGES := $(BUILD_PACKAGES) g++ libcmocka-dev iproute2 rdmacm-utils codespell python3
-CPP_PACKAGES := $(BUILD_PACKAGES) g++ clang libclang-rt-dev
-TEST_PACKAGES := $(QUICK_PACKAGES) $(CPP_PACKAGES) libclang-dev librpma-dev abigail-tools mandoc groff-base flake8 valgrind
+CPP_PACKAGES := g++ clang libclang-rt-dev
+TEST_PACKAGES := $(QUICK_PACKAGES) $(filter-out g++,$(CPP_PACKAGES)) libclang-dev librpma-dev abigail-tools mandoc groff-base flake8 valgrind
 ARM64_PACKAGES := $(BUILD_PACKAGES) gcc-aarch64-linux-gnu qemu-user-static qemu-system-arm mmdebstrap debian-archive-keyring cpio file
 BENCH_PACKAGES := $(BUILD_PACKAGES) python3 strace
 VALGRIND_PACKAGES := $(BUILD_PACKAGES) valgrind libc6-dbg
@@ -322,7 +322,7 @@ check-long: setup-tests all
 		POLICY_SEED="$(POLICY_SEED)" TESTS="$(TESTS)" PARTS="$(PARTS)" tools/check-long $(STAGE)
 
 check-cpp: all
-	@$(SETUP) $(CPP_PACKAGES)
+	@$(SETUP) $(BUILD_PACKAGES) $(CPP_PACKAGES)
 	@$(MAKE) --no-print-directory -C c-tests/cpp check PREFIX=$(STAGE) OUT=$(STAGE)/c-tests-cpp TESTS="$(TESTS)"
 
 check-threads: all
