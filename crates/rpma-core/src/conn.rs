@@ -365,9 +365,9 @@ impl Conn {
         }
     }
 
-    /// Calls `then` with a text about how the connection ended, and whether that was a failure, that is,
-    /// neither side closed it; known before the first completion that it causes. Not called if it has not
-    /// ended, or by a device, which does not say.
+    /// Calls `then` with a text about how the connection ended and whether it failed, that is, neither side
+    /// closed it. The reason is available before the first flushed completion is polled. Does not call `then`
+    /// while the connection is up, nor on a device, which reports no reason.
     #[cold]
     pub fn ending(&self, then: &mut dyn FnMut(&str, bool)) {
         // SAFETY: the queue is alive as long as the connection.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// Parses a number of seconds, of at least so many milliseconds and at most a day.
+/// Parses a number of seconds: at least `LEAST_MS` milliseconds, at most a day.
 pub(crate) fn seconds<const LEAST_MS: u64>(text: &str) -> Result<Duration, String> {
     let least = LEAST_MS as f64 / 1e3;
     match text.parse() {

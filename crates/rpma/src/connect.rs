@@ -49,7 +49,7 @@ impl Queues {
     }
 }
 
-/// Receives that are posted before the connection is established: so many, with buffers of the pool.
+/// The receives to post before the connection is established: a pool of buffers, and their number.
 pub(crate) type Receives<'a> = Option<(&'a Pool, usize)>;
 
 /// A connection, and the receives that were posted before it was established.
@@ -175,8 +175,8 @@ impl Connect {
         self
     }
 
-    /// Posts receives, so many, with buffers of the pool, before the request is sent: the peer can send at
-    /// once. The result has them, in their order, with the connection.
+    /// Posts `count` receives, with buffers of `pool`, before the request is sent, so that the peer can send
+    /// at once. They are returned with the connection, in the order in which they were posted.
     ///
     /// ```no_run
     /// # async fn example(peer: rpma::Peer, pool: rpma::Pool) -> rpma::Result<()> {

@@ -25,8 +25,8 @@ use crate::private_data;
 use crate::ready::{self, Driven, Registration};
 use crate::remote::Remote;
 
-/// Connection requests at an address. It listens until it and its [`Incoming`] are dropped; requests that
-/// nobody accepted are rejected then.
+/// Connection requests at an address. It listens until it and its [`Incoming`] are dropped; pending
+/// requests are then rejected.
 pub struct Listener(Arc<Listening>);
 
 struct Listening {
@@ -283,8 +283,8 @@ impl Incoming {
         Ok(self.wait_accept_with(offers, &[], None)?.0)
     }
 
-    /// Posts receives, so many, with buffers of the pool, then accepts it: the peer can send at once. The
-    /// result has them, in their order, with the connection.
+    /// Posts `count` receives, with buffers of `pool`, then accepts the request, so that the peer can send at
+    /// once. They are returned with the connection, in the order in which they were posted.
     ///
     /// # Errors
     /// As for [`accept`](Self::accept); [`ErrorKind::Invalid`] if the pool has too few free buffers, or the

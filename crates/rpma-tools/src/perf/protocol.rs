@@ -222,8 +222,8 @@ impl Persisted {
     }
 }
 
-/// How many messages a client of `send` may have sent that the server has not credited; the server has as
-/// many receives posted. The acknowledgement of a message does not say that its receive was posted again, and
+/// The limit on messages of `send` that are outstanding without credit, and the number of receives that the
+/// server keeps posted. The acknowledgement of a message does not say that its receive was posted again, and
 /// after the RNR NAK of a message without a receive the client waits 655 ms, the timer that rdma_cm sets.
 pub(super) const RECEIVES: usize = 2 * MAX_DEPTH;
 /// How many messages the server takes, and posts their receives again, before it sends [`CREDITED`].

@@ -78,7 +78,7 @@ pub(super) fn of(samples: &[Sample]) -> Connections {
 }
 
 impl Connection {
-    /// The row, with the rates since the connection was listed before, so many seconds ago.
+    /// The row. `since`: the previous sample and its age in seconds, from which the rates are computed.
     pub(super) fn row(&self, number: u64, since: Option<(&Self, f64)>) -> Row {
         let label = |name: &str| self.labels.get(name).cloned().unwrap_or_default();
         let Totals { operations, bytes, received, served, served_bytes } = &self.totals;
