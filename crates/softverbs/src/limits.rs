@@ -53,6 +53,8 @@ pub(crate) const MAX_OFFERS: usize = 256;
 /// The number of files in the directory of a user's listeners above which those of killed processes are
 /// removed.
 pub(crate) const RENDEZVOUS_FILES: usize = 256;
+/// How long exit(3) waits for peers and other processes, which may be slow on a busy host, or stopped.
+pub(crate) const MAX_EXIT_DELAY: Duration = Duration::from_secs(1);
 /// Messages about incoming connections that a listener logs in each interval of [`LIMITED_LOG_INTERVAL_S`];
 /// further ones are only counted.
 pub(crate) const LIMITED_LOG_LINES: u32 = 5;

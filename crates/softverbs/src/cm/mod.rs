@@ -19,9 +19,16 @@ mod ports;
 pub(crate) mod protocol;
 mod roce;
 
+use std::time::Instant;
+
+use crate::limits::MAX_EXIT_DELAY;
+use crate::link;
 pub(crate) use protocol::Params;
 
-/// The process ends. Over iWARP the kernel closes the sockets, which ends the connections.
+/// The process ends. Over iWARP the kernel closes the sockets, which ends the connections that are open;
+/// those that have ended have sent everything by then.
 pub(crate) fn at_exit() {
+    let deadline = Instant::now() + MAX_EXIT_DELAY;
     roce::at_exit();
+    link::drain(deadline);
 }

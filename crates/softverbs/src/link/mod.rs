@@ -16,7 +16,7 @@ mod shared;
 mod tcp;
 
 use std::sync::Weak;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_linger;
 
@@ -35,6 +35,11 @@ use transport::access::Access;
 use transport::direct::Part;
 use transport::host::Served;
 use transport::iwarp::link::LinkError;
+
+/// The process exits: waits until the links that were closed have sent everything, until `deadline` at most.
+pub(crate) fn drain(deadline: Instant) {
+    linger::drain(deadline);
+}
 
 /// The link of a connection.
 pub(crate) enum Link {

@@ -20,14 +20,12 @@ use super::slot::{self, MAX_SLOT};
 use super::{PORT, Port};
 use crate::cancel::whole;
 use crate::clock;
+use crate::limits::MAX_EXIT_DELAY;
 use crate::lock::{lock, lock_until};
 use crate::progress::By;
 use crate::progress::source::Source;
 use transport::units::Micros;
 
-/// The maximum delay of exit(3) by [`drain`]: other processes may be slow on a busy host, or stopped. Packets
-/// that were forwarded before this time are not waited for either.
-const MAX_DELAY: Duration = Duration::from_secs(1);
 /// How long the engine receives at most: other hosts may send without end.
 const RECEIVE_FOR: Duration = Duration::from_millis(100);
 /// The interval at which the process repeats [`Message::Confirm`] and checks which receivers have ended.
@@ -67,10 +65,11 @@ impl Exit {
 pub(crate) fn drain(until: Instant) {
     let bound = PORT.existing().and_then(|bound| lock_until(bound, until)?.clone());
     let Some(port) = bound else { return };
-    let deadline = Instant::now() + MAX_DELAY;
+    let deadline = Instant::now() + MAX_EXIT_DELAY;
     // If it fails, what has arrived already is forwarded. The engine needs the rest of the time.
     let _ = whole(|| pass_loopback(until.saturating_duration_since(Instant::now()) / 2));
-    let since = clock::now().saturating_sub(MAX_DELAY.as_micros() as Micros);
+    // Packets that were forwarded earlier are not waited for.
+    let since = clock::now().saturating_sub(MAX_EXIT_DELAY.as_micros() as Micros);
     let drain = Arc::new(Drain { port: port.clone(), since, has_received: AtomicBool::new(false) });
     // The engine waits for `receiver`, in vain if this thread holds it; else it may only be late.
     if !port.engine.kick_until(drain.clone(), until) || lock_until(&port.receiver, until).is_none() {

@@ -60,6 +60,14 @@ pub(crate) fn shutdown_write(fd: &OwnedFd) {
     let _ = rustix::net::shutdown(fd, Shutdown::Write);
 }
 
+/// How many bytes of this side the host of the peer has not acknowledged, a FIN being one of them.
+pub(crate) fn unacknowledged(fd: &OwnedFd) -> i32 {
+    let mut count = 0;
+    // SAFETY: SIOCOUTQ, which has this number, writes an int; `count` outlives the call. On error it is 0.
+    unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
+    count
+}
+
 /// Sets an integer socket option that rustix does not have; without effect on a kernel that does not have it.
 pub(crate) fn set_option(fd: &OwnedFd, level: i32, name: i32, value: i32) {
     let len = size_of::<i32>() as libc::socklen_t;

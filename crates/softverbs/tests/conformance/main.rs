@@ -6,6 +6,7 @@
 
 mod atomics;
 mod bystander;
+mod exits;
 mod handshake;
 mod messages;
 mod outgoing;
