@@ -1508,8 +1508,9 @@ int rpma_ep_listen(struct rpma_peer *peer,
 		   struct rpma_ep **ep_ptr);
 
 /**
- * Stops listening and deletes the endpoint. Connections accepted through it are
- * not affected.
+ * Stops listening and deletes the endpoint. Connections accepted through it,
+ * and connection requests that rpma_ep_next_conn_req has returned, are not
+ * affected.
  *
  * PARAMETERS
  * - ep_ptr: in, out: the endpoint; set to NULL, also on failure. If it is

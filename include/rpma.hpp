@@ -16,9 +16,9 @@
  * OBJECTS
  * All are moved and not copied. A moved-from object is empty: it converts to false, and functions that use it fail
  * with errc::invalid. So is a default constructed one, except for configurations. An object keeps alive what
- * librpma needs for it: a peer is deleted after all that was made from it, an endpoint after its requests, a
- * shared receive queue after its connections and requests, a connection after its completion queues. They may be
- * destroyed in any order. Three things keep nothing alive:
+ * librpma needs for it: a peer is deleted after all that was made from it, an endpoint after its requests (which
+ * releases before 1.4 need), a shared receive queue after its connections and requests, a connection after its
+ * completion queues. They may be destroyed in any order. Three things keep nothing alive:
  * - A slice refers to its region, as a std::string_view to its string, and must not be used after it.
  * - A region of memory of the program must end before that memory does. One of rpma::memory owns it.
  * - An operation does not own its buffer. If the region is destroyed first, the operation fails and the connection

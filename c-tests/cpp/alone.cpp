@@ -301,7 +301,7 @@ static void deleted(const place &where) {
 		return peer.request(where.addr, where.port.c_str(), &cfg);
 	}) == "conn_req_delete srq_delete peer_delete ");
 
-	/* a request uses the event channel of its endpoint until it is accepted */
+	/* before 1.4 a request uses the event channel of its endpoint until it is accepted */
 	for (const bool is_accepted : {false, true}) {
 		auto peer = rpma::peer::open(where.addr);
 		auto endpoint = peer.listen(where.addr, where.port.c_str());

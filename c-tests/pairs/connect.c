@@ -179,6 +179,53 @@ reject_initiator(struct side *side)
 	close_with_region(&node, &out);
 }
 
+/* The target shuts its endpoint down before it rejects a request, then before it accepts one. */
+static void
+shut_down_target(struct side *side)
+{
+	struct rpma_conn_req *req;
+	struct region region;
+	struct node node;
+	struct link link;
+
+	open_target(&node, side);
+	region_new(&node, &region, 4096, USAGE_ALL);
+	req = next_req(&node, NULL);
+	OK(rpma_ep_shutdown(&node.ep));
+	OK(rpma_conn_req_delete(&req));
+	OK(rpma_ep_listen(node.peer, side->addr, side->port, &node.ep));
+	say(side, 'L');
+	req = next_req(&node, NULL);
+	OK(rpma_ep_shutdown(&node.ep));
+	start_link(&link, &req, &region);
+	finish_link(&link);
+	await_end(&link);
+	check_pattern(region.ptr, 4096, 3, "what was written");
+	close_with_region(&node, &region);
+}
+
+static void
+shut_down_initiator(struct side *side)
+{
+	struct rpma_conn_req *req;
+	struct region out;
+	struct node node;
+	struct link link;
+
+	open_initiator(&node, side);
+	region_new(&node, &out, 4096, USAGE_ALL);
+	fill_pattern(out.ptr, 4096, 3);
+	req = new_req(&node, NULL);
+	start_link(&link, &req, NULL);
+	expect_event(&link, RPMA_CONN_REJECTED);
+	delete_link(&link);
+	hear(side, 'L');
+	connect_link(&node, &link, NULL, NULL);
+	write_part(&link, 0, &out, 0, 4096);
+	end_link(&link);
+	close_with_region(&node, &out);
+}
+
 /* A plain TCP socket of the test's own. */
 static int
 plain_socket(struct side *side, bool listening)
@@ -494,6 +541,7 @@ const struct test connect_tests[] = {
 	{"nobody-listens", idle_target, refused_initiator},
 	{"nobody-listens-ipv6", idle_target, refused_initiator, .addr = "::1"},
 	{"rejected-then-accepted", reject_target, reject_initiator},
+	{"endpoint-shut-down-before-the-answer", shut_down_target, shut_down_initiator},
 	{"peer-never-replies", mute_target, unreachable_initiator},
 	{"peer-never-answers", blackhole_target, unreachable_initiator},
 	{"given-up-while-connecting", mute_target, give_up_initiator},

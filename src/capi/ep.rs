@@ -51,7 +51,8 @@ pub unsafe extern "C" fn rpma_ep_listen(
     })
 }
 
-/// Stops listening and deletes the endpoint. Connections accepted through it are not affected.
+/// Stops listening and deletes the endpoint. Connections accepted through it, and connection requests that
+/// rpma_ep_next_conn_req has returned, are not affected.
 ///
 /// # Parameters
 /// * ep_ptr - in, out: the endpoint; set to NULL, also on failure. If it is already NULL, the call has no

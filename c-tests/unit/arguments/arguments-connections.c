@@ -41,7 +41,7 @@ static const struct rpma_conn_private_data no_ptr = {NULL, 1}, no_len = {&byte, 
 	{ROW("rpma_conn_req_connect", rpma_conn_req_connect, V(&a_req), pdata, out), .calls = DELETED, \
 		.consumed = (void **)&a_req}, \
 	{ROW("rpma_conn_req_connect", rpma_conn_req_connect, V(&a_incoming), pdata, out), .library = OURS, \
-		.calls = REJECTED "\nrdma_destroy_id(id4)", .consumed = (void **)&a_incoming}, \
+		.calls = REJECTED "\nrdma_destroy_id(id4)\nrdma_destroy_event_channel(evch3)", .consumed = (void **)&a_incoming}, \
 	{ROW("rpma_conn_req_connect", rpma_conn_req_connect, V(&a_incoming), pdata, out), .library = ORIGINAL, \
 		.calls = REJECTED, .consumed = (void **)&a_incoming}
 

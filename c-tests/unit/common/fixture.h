@@ -37,6 +37,13 @@
 #define QP_STEP(id, rcq) \
 	{QP_LINE(id, rcq, "8"), "qp0", "rdma_destroy_qp(" id ")", QP_LINE(id, rcq, "0")}
 
+/*
+ * The last calls with which ours takes a request: the id gets a channel of its own. Every release leaves it
+ * on the channel of the endpoint until the request is accepted.
+ */
+#define OWN_CHANNEL(id, ch) \
+	original() ? NULL : "rdma_create_event_channel() = " ch, "rdma_migrate_id(" id ", " ch ")"
+
 struct rpma_peer *fx_peer(void);
 void fx_peer_delete(struct rpma_peer **peer);
 

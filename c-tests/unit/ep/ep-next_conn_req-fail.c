@@ -198,6 +198,30 @@ static void acknowledgement_fails(void **state)
 	ONE_ERROR(strerror(EINVAL));
 }
 
+/* Ours rejects a request that gets no channel of its own. */
+static void own_channel_fails(void **state)
+{
+	static const struct step steps[] = {
+		{"rdma_get_cm_event(evch0)", "ev0", "rdma_reject(id1, NULL, 0)\nrdma_destroy_id(id1)", NULL},
+		CQ_STEPS("0", "10"), QP_STEP("id1", "cq0"),
+		{"rdma_ack_cm_event(ev0)", NULL, NULL, NULL},
+		{"rdma_create_event_channel()", "evch1", "rdma_destroy_event_channel(evch1)", NULL},
+		{"rdma_migrate_id(id1, evch1)", NULL, NULL, NULL}};
+
+	(void)state;
+	for (int failing = 6; failing < 8 && !original(); failing++) {
+		setup(NULL);
+		struct rpma_conn_req *req = UNTOUCHED;
+		mock_cm_event(RDMA_CM_EVENT_CONNECT_REQUEST, mock_named("id0"), "data", 4);
+		fail_step(steps, failing, EMFILE);
+		assert_int_equal(rpma_ep_next_conn_req(ep, NULL, &req), RPMA_E_PROVIDER);
+		assert_ptr_equal(req, UNTOUCHED);
+		UNWOUND(steps, failing, EMFILE);
+		ONE_ERROR(strerror(EMFILE));
+		assert_int_equal(teardown(NULL), 0);
+	}
+}
+
 #define EP_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -212,6 +236,7 @@ int main(void)
 		cmocka_unit_test(resources_on_shared_channel_fail),
 		EP_TEST(shared_channel_and_srq_with_rcq),
 		EP_TEST(acknowledgement_fails),
+		cmocka_unit_test(own_channel_fails),
 	};
 
 	return cmocka_run_group_tests_name("ep-next_conn_req-fail", tests, NULL, NULL);

@@ -51,7 +51,8 @@ static void success(void **state)
 		"ibv_create_cq(ctx, 10, NULL, chan0, 0) = cq0",
 		"ibv_req_notify_cq(cq0, 0)",
 		QP_LINE("id1", "cq0", "8") " = qp0",
-		"rdma_ack_cm_event(ev0)");
+		"rdma_ack_cm_event(ev0)",
+		OWN_CHANNEL("id1", "evch1"));
 	assert_int_equal(mock_logged(RPMA_LOG_LEVEL_ERROR), 0);
 	turn_away(&req);
 }
@@ -75,7 +76,8 @@ static void configured(void **state)
 		"ibv_req_notify_cq(cq1, 0)",
 		"rdma_create_qp_ex(id1, pd0, mask 0x1, ctx NULL, cq cq0 cq1, srq NULL, wr 55 66, "
 			"sge 1 1, inline 8, RC, sig_all 0) = qp0",
-		"rdma_ack_cm_event(ev0)");
+		"rdma_ack_cm_event(ev0)",
+		OWN_CHANNEL("id1", "evch1"));
 	turn_away(&req);
 	fx_cfg_delete(&cfg);
 }
@@ -143,6 +145,26 @@ static void two_requests(void **state)
 	mock_original_leaks("id2");
 }
 
+/* The program may shut the endpoint down first; the channel that a release uses is destroyed then. */
+static void outlives_endpoint(void **state)
+{
+	(void)state;
+	for (int accepts = 0; accepts < 2 && !original(); accepts++) {
+		setup(NULL);
+		struct rpma_conn_req *req = fx_incoming(ep, NULL, "data");
+		struct rpma_conn *conn = NULL;
+		fx_ep_shutdown(&ep);
+		if (accepts) {
+			assert_int_equal(rpma_conn_req_connect(&req, NULL, &conn), 0);
+			fx_conn_delete(&conn);
+		} else {
+			assert_int_equal(rpma_conn_req_delete(&req), 0);
+		}
+		fx_forget();
+		assert_int_equal(teardown(NULL), 0);
+	}
+}
+
 #define EP_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -154,6 +176,7 @@ int main(void)
 		EP_TEST(longest_private_data),
 		EP_TEST(no_private_data),
 		EP_TEST(two_requests),
+		cmocka_unit_test(outlives_endpoint),
 	};
 
 	return cmocka_run_group_tests_name("ep-next_conn_req", tests, NULL, NULL);

@@ -73,12 +73,12 @@ pub struct ConnParts {
 }
 
 impl ConnParts {
-    /// Creates them, and migrates the identifier to an event channel of the connection.
+    /// Creates them. If the identifier has no event channel of its own yet, it is migrated to one.
     ///
     /// # Safety
     /// The domain's peer must be alive and outlive the connection.
-    pub unsafe fn new(domain: Domain, res: &Resources) -> Result<Self> {
-        let migrated = Migrated::new(&res.id)?;
+    pub unsafe fn new(domain: Domain, res: &Resources, events: Option<EventChannel>) -> Result<Self> {
+        let migrated = Migrated::new(&res.id, events)?;
         // SAFETY: the caller guarantees that the peer outlives the connection, which owns both objects.
         let (flush, atomic_write) = unsafe {
             let flush = Flush::new(domain)?;
@@ -110,6 +110,14 @@ impl ConnParts {
     }
 }
 
+/// Migrates an identifier to an event channel of its own, which must live longer.
+pub fn own_channel(id: &CmId) -> Result<EventChannel> {
+    let events = EventChannel::create(id.api()).map_err(|failed| provider_error!(failed, ""))?;
+    // SAFETY: the caller keeps the channel until the identifier is migrated away from it or destroyed.
+    unsafe { id.migrate(events.as_ptr()) }.map_err(|failed| provider_error!(failed, ""))?;
+    Ok(events)
+}
+
 /// An identifier migrated to its own event channel; the migration is undone on drop.
 struct Migrated<'a> {
     id: &'a CmId,
@@ -117,10 +125,8 @@ struct Migrated<'a> {
 }
 
 impl<'a> Migrated<'a> {
-    fn new(id: &'a CmId) -> Result<Self> {
-        let events = EventChannel::create(id.api()).map_err(|failed| provider_error!(failed, ""))?;
-        // SAFETY: the channel stays alive until the identifier is migrated away from it or destroyed.
-        unsafe { id.migrate(events.as_ptr()) }.map_err(|failed| provider_error!(failed, ""))?;
+    fn new(id: &'a CmId, events: Option<EventChannel>) -> Result<Self> {
+        let events = events.map_or_else(|| own_channel(id), Ok)?;
         Ok(Migrated { id, events: Some(events) })
     }
 

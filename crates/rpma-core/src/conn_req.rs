@@ -7,7 +7,7 @@ use std::ptr;
 
 use rdma_sys::ibv_qp;
 
-use super::conn::{Conn, ConnParts};
+use super::conn::{Conn, ConnParts, own_channel};
 use super::conn_cfg::ConnCfg;
 use super::peer::Domain;
 use super::private_data::PrivateData;
@@ -16,13 +16,15 @@ use crate::abi::rpma_conn_private_data;
 use crate::alloc;
 use crate::error::Result;
 use crate::failure;
-use crate::provider::handles::{AddrInfo, CmEvent, CmId, Side, provider_error};
+use crate::provider::handles::{AddrInfo, CmEvent, CmId, EventChannel, Side, provider_error};
 use crate::text::Lossy;
 
 /// A connection request: outgoing and not sent yet, or incoming and not answered yet.
 // Dropping an incoming request rejects it.
 pub struct ConnReq {
     res: Resources,
+    /// The event channel of an incoming request, which must outlive the identifier.
+    events: Option<EventChannel>,
     pdata: PrivateData,
     domain: Domain,
     passive: bool,
@@ -52,7 +54,8 @@ impl ConnReq {
         // SAFETY: the caller guarantees that the peer and the configured shared receive queue outlive the
         // request.
         let res = unsafe { Resources::new(domain, id, cfg) }?;
-        let req = alloc::boxed(Self { res, pdata: PrivateData::none(), domain, passive: false })?;
+        let req =
+            alloc::boxed(Self { res, events: None, pdata: PrivateData::none(), domain, passive: false })?;
         drop(info);
         log_notice!("connection request to {to_addr}:{to_port} created");
         Ok(req)
@@ -72,12 +75,23 @@ impl ConnReq {
             alloc::ready()?;
             let res = Resources::new(domain, id, cfg)?;
             let pdata = PrivateData::copy(event.private_data())?;
-            alloc::boxed(Self { res, pdata, domain, passive: true })
+            alloc::boxed(Self { res, events: None, pdata, domain, passive: true })
         }
     }
 
+    /// Migrates the identifier from the event channel of the endpoint to one of its own: the endpoint may be
+    /// closed before the request is answered, and an event that follows the accept immediately does not go to
+    /// a thread that waits on the endpoint.
+    pub fn leave_endpoint(&mut self) -> Result<()> {
+        self.events = Some(own_channel(&self.res.id)?);
+        Ok(())
+    }
+
     pub fn close(self) -> Result<()> {
-        self.res.close()
+        let Self { res, events, .. } = self;
+        let res = res.close();
+        drop(events);
+        res
     }
 
     pub fn queue_pair(&self) -> *mut ibv_qp {
@@ -125,12 +139,10 @@ impl ConnReq {
     /// The domain's peer must be alive and outlive the connection.
     pub unsafe fn prepare(self) -> Result<Box<Conn>> {
         alloc::ready()?;
-        let Self { res, pdata, domain, .. } = self;
-        // An event may follow the accept immediately, and a thread that waits on the endpoint would receive
-        // it. The identifier is therefore migrated to the connection's own channel first. If that fails, the
-        // request is still unanswered, and is rejected.
+        let Self { res, events, pdata, domain, .. } = self;
+        // An incoming request is still unanswered: if this fails, it is rejected.
         // SAFETY: the caller guarantees that the peer outlives the connection.
-        let parts = unsafe { ConnParts::new(domain, &res) }?;
+        let parts = unsafe { ConnParts::new(domain, &res, events) }?;
         Ok(parts.assemble(res, pdata))
     }
 }

@@ -93,13 +93,12 @@ impl Ep {
         }
         // SAFETY: the event is a connection request, just taken from the channel; the caller guarantees that
         // the peer and the configured shared receive queue outlive the request.
-        let req = unsafe { ConnReq::from_event(self.domain, &event, cfg) }?;
-        Ok(match event.acknowledge() {
-            Ok(()) => Ok(req),
-            Err(failed) => {
-                provider_error!(failed, "");
-                Err(Unacknowledged)
-            }
-        })
+        let mut req = unsafe { ConnReq::from_event(self.domain, &event, cfg) }?;
+        if let Err(failed) = event.acknowledge() {
+            provider_error!(failed, "");
+            return Ok(Err(Unacknowledged));
+        }
+        req.leave_endpoint()?;
+        Ok(Ok(req))
     }
 }
