@@ -8,7 +8,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpma_core::conn_cfg::ConnCfg;
 use rpma_core::conn_req::ConnReq;
 
 use crate::conn::Conn;
@@ -19,35 +18,11 @@ use crate::op::{Op, Received};
 use crate::peer::{Peer, each_address, host_and_port};
 use crate::pool::Pool;
 use crate::private_data;
+use crate::queues::Queues;
+use crate::ready;
 use crate::shared::Shared;
+use crate::trace;
 use crate::work::{Request, Work};
-
-/// The sizes of a connection's queues.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Queues {
-    pub send: u32,
-    pub receive: u32,
-}
-
-impl Default for Queues {
-    fn default() -> Self {
-        Self { send: 64, receive: 64 }
-    }
-}
-
-impl Queues {
-    /// The configuration of a connection with these queues, whose completion queue cannot overflow.
-    pub(crate) fn cfg(self, timeout: Option<Duration>) -> Result<Box<ConnCfg>> {
-        let cfg = ConnCfg::new().map_err(|code| Error::of("a connection", code))?;
-        cfg.set_sq_size(self.send);
-        cfg.set_rq_size(self.receive);
-        cfg.set_cq_size(self.send.saturating_add(self.receive));
-        if let Some(timeout) = timeout {
-            let _ = cfg.set_timeout(i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX).max(1));
-        }
-        Ok(cfg)
-    }
-}
 
 /// The receives to post before the connection is established: a pool of buffers, and their number.
 pub(crate) type Receives<'a> = Option<(&'a Pool, usize)>;
@@ -70,7 +45,7 @@ pub(crate) fn begin(
     let incoming = request.is_incoming();
     // SAFETY: the connection keeps the peer.
     let conn = unsafe { request.prepare() }.map_err(|code| Error::of(call, code))?;
-    let mut shared = Shared::new(peer.clone(), Link::new(conn)?, (queues.send, queues.receive));
+    let mut shared = Shared::new(peer.clone(), Link::new(conn)?, queues, incoming);
     let (pool, count) = receives.map_or((None, 0), |(pool, count)| (Some(pool), count));
     if count > queues.receive as usize {
         return Err(Error::new(
@@ -240,21 +215,15 @@ impl Attempt {
         let (host, port) = host_and_port(at);
         let failed = |code| Error::of(format_args!("{at}: connect"), code).with(ErrorKind::Unreachable);
         // SAFETY: the connection keeps the peer; there is no shared receive queue.
-        let request = unsafe { ConnReq::new(*self.peer.domain(), &host, &port, &cfg) }.map_err(failed)?;
+        let request = unsafe { ConnReq::new(*self.peer.domain(), &host, &port, &cfg) };
+        let request = request.map_err(failed).inspect_err(|error| trace::not_begun(at, error))?;
         begin(&format!("{at}: connect"), &self.peer, *request, self.queues, &self.data, receives)
+            .inspect_err(|error| trace::not_begun(at, error))
     }
 
     async fn run(self, at: SocketAddr, receives: Option<(Pool, usize)>) -> Result<Connected> {
         let begin = move || self.begin(at, receives.as_ref().map(|(pool, count)| (pool, *count)));
-        #[cfg(feature = "tokio")]
-        let (shared, receives) = if tokio::runtime::Handle::try_current().is_ok() {
-            let failed = |error| Error::new(ErrorKind::Closed, format_args!("Peer::connect: {error}"));
-            tokio::task::spawn_blocking(begin).await.map_err(failed)??
-        } else {
-            begin()?
-        };
-        #[cfg(not(feature = "tokio"))]
-        let (shared, receives) = begin()?;
+        let (shared, receives) = ready::unblock(begin).await??;
         Ok((Conn::established(shared).await?, receives))
     }
 }

@@ -54,9 +54,40 @@
 //! # Runtimes
 //!
 //! With the feature `tokio` (default), operations are driven by the reactor of the tokio runtime that first
-//! awaits one of the connection; it needs `enable_io`. Every operation also has a form for threads:
-//! [`Op::wait`], [`Connect::wait`], [`Listener::wait_accept`]. Other runtimes watch the descriptor of a
-//! [`Conn`] and call [`Conn::process`].
+//! awaits one of the connection; it needs `enable_io`. With the feature `async-io`, the reactor of the crate
+//! of this name drives those that are first awaited outside of a tokio runtime: in smol, or in any other
+//! executor. Every operation also has a form for threads: [`Op::wait`], [`Connect::wait`],
+//! [`Listener::wait_accept`]. A program with a loop of its own watches the descriptor of a [`Conn`] and calls
+//! [`Conn::process`].
+//!
+//! ```
+//! # #[cfg(feature = "async-io")]
+//! # fn main() -> rpma::Result<()> {
+//! use rpma::{Access, Peer, Provider};
+//!
+//! async_io::block_on(async {
+//!     let peer = Peer::open("127.0.0.1:0", Provider::Soft)?;
+//!     let memory = peer.expose(4096, Access::READ)?;
+//!     let listener = peer.listen("127.0.0.1:0")?;
+//!     let accept = async { listener.accept().await?.accept(&[memory.offer()]).await };
+//!     let connect = peer.connect(listener.local_addr().unwrap()).into_future();
+//!     let (conn, target) = futures_lite::future::try_zip(connect, accept).await?;
+//!     let buf = conn.read(conn.remote(0)?.slice(0..5)?, peer.buf(5)?).await?;
+//!     # drop((buf, target));
+//!     Ok(())
+//! })
+//! # }
+//! # #[cfg(not(feature = "async-io"))]
+//! # fn main() {}
+//! ```
+//!
+//! # Reports
+//!
+//! With the feature `tracing`, each connection has a span `connection` with the address of the peer, inside
+//! of the span of its [`Connect`] or [`Incoming::accept`]. Its events: established, and closed, at the level
+//! DEBUG; not established, lost, and each operation that fails, with the text of its [`Error`], at the level
+//! WARN; operations that fail because the connection has ended, DEBUG. An operation that succeeds reports
+//! nothing.
 //!
 //! # Tests
 //!
@@ -80,6 +111,7 @@ mod op;
 mod peer;
 mod pool;
 mod private_data;
+mod queues;
 mod ready;
 mod region;
 mod remote;
@@ -89,6 +121,7 @@ pub mod stream;
 mod table;
 #[cfg(feature = "soft")]
 pub mod testing;
+mod trace;
 mod words;
 mod work;
 

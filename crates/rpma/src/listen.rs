@@ -14,7 +14,7 @@ use rpma_core::ep::Ep;
 use rpma_core::error::Error as Code;
 
 use crate::conn::Conn;
-use crate::connect::{Begun, Queues, Receives, begin};
+use crate::connect::{Begun, Receives, begin};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exposed::Offer;
 use crate::link;
@@ -22,6 +22,7 @@ use crate::op::{Op, Received};
 use crate::peer::{Peer, each_address, host_and_port};
 use crate::pool::Pool;
 use crate::private_data;
+use crate::queues::Queues;
 use crate::ready::{self, Driven, Registration};
 use crate::remote::Remote;
 

@@ -100,9 +100,9 @@ impl Output for () {
 /// the order of the calls that make them. Dropping or forgetting it cancels nothing: the connection keeps the
 /// buffer until the operation is complete.
 ///
-/// Under a tokio runtime, its reactor drives the connection from the first time on that one of its operations
-/// is awaited. Elsewhere the program calls [`Conn::process`](crate::Conn::process) when the connection's
-/// descriptor is readable.
+/// The reactor of a runtime drives the connection from the first time on that one of its operations is
+/// awaited there: that of tokio, and with the feature `async-io` that of async-io. Elsewhere the program
+/// calls [`Conn::process`](crate::Conn::process) when the connection's descriptor is readable.
 #[must_use = "its result says whether the operation was executed"]
 pub struct Op<T> {
     state: State,
@@ -126,7 +126,10 @@ impl<T> Op<T> {
         };
         let state = match added {
             Ok(slot) => State::Made(shared.clone(), slot),
-            Err(refused) => State::Refused(refused),
+            Err(refused) => {
+                shared.report_refused(&refused.1);
+                State::Refused(refused)
+            }
         };
         Self { state, _output: PhantomData }
     }

@@ -14,8 +14,10 @@ use rpma_core::abi::rpma_conn_event;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{self, Link};
 use crate::peer::Peer;
+use crate::queues::Queues;
 use crate::ready::{self, Driven, Registration};
 use crate::table::{After, Finished, Queue, Table};
+use crate::trace::{Reports, Trace};
 use crate::work::{Request, Work};
 
 /// How a connection ended.
@@ -46,6 +48,7 @@ pub(crate) struct State {
     broken: Option<Box<str>>,
     /// Of those who wait for another phase, or until no operation is outstanding.
     waiting: Vec<Waker>,
+    trace: Trace,
 }
 
 /// A connection.
@@ -57,13 +60,14 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(peer: Peer, link: Link, (send, receive): (u32, u32)) -> Self {
+    pub(crate) fn new(peer: Peer, link: Link, queues: Queues, is_incoming: bool) -> Self {
         let state = State {
-            table: Table::new(send, receive),
+            table: Table::new(queues.send, queues.receive),
             phase: Phase::Connecting,
             is_closing: false,
             broken: None,
             waiting: Vec::new(),
+            trace: Trace::new(link.peer_addr(), is_incoming),
         };
         Self { registration: Registration::default(), link, state: Mutex::new(state), peer }
     }
@@ -130,6 +134,7 @@ impl Shared {
                 error
             });
             if let Some(error) = failed {
+                state.trace.failed(&error, &mut after.reports);
                 state.table.not_posted(slot, posted, error, after);
             }
         }
@@ -139,7 +144,7 @@ impl Shared {
     fn complete(&self, state: &mut State, after: &mut After<Work>) -> bool {
         let polled = self.link.poll(|completion| {
             let slot = completion.slot;
-            let result = completion.result.map_err(|status| self.failure(state, slot, status));
+            let result = completion.result.map_err(|status| self.failure(state, slot, status, after));
             state.table.complete(slot, result, after);
         });
         let found = polled.unwrap_or_else(|error| {
@@ -158,14 +163,14 @@ impl Shared {
 
     /// The failure of an operation whose completion has this status.
     #[cold]
-    fn failure(&self, state: &mut State, slot: u32, status: u32) -> Error {
+    fn failure(&self, state: &mut State, slot: u32, status: u32, after: &mut After<Work>) -> Error {
         let request = state.table.work(slot).and_then(|work| work.requests().first());
         let Some(request) = request else {
             return Error::new(ErrorKind::Status(status), "an operation failed");
         };
         if status == ibv_wc_status::IBV_WC_WR_FLUSH_ERR {
             let call = request.call();
-            return match self.loss(state) {
+            let error = match self.loss(state) {
                 Some(why) => Error::new(ErrorKind::Lost, format_args!("Conn::{call}: {why}")),
                 None => Error::new(
                     ErrorKind::Closed,
@@ -175,8 +180,11 @@ impl Shared {
                     ),
                 ),
             };
+            state.trace.flushed(&error, &mut after.reports);
+            return error;
         }
         let error = link::failure(self.link.peer_addr(), request, status);
+        state.trace.failed(&error, &mut after.reports);
         state.broken.get_or_insert_with(|| error.to_string().into());
         error
     }
@@ -204,6 +212,7 @@ impl Shared {
             match event {
                 rpma_conn_event::RPMA_CONN_ESTABLISHED => {
                     state.phase = Phase::Established;
+                    state.trace.established(&mut after.reports);
                     state.wake_all(after);
                 }
                 rpma_conn_event::RPMA_CONN_REJECTED => state.fail(ErrorKind::Rejected, reason, after),
@@ -274,6 +283,14 @@ impl Shared {
         after.run();
     }
 
+    /// An operation was refused before it was posted.
+    #[cold]
+    pub(crate) fn report_refused(&self, error: &Error) {
+        let mut reports = Reports::default();
+        self.lock().trace.failed(error, &mut reports);
+        reports.run();
+    }
+
     /// The result of `check`; without one, `waker` is woken when the state changes.
     fn check<T>(&self, waker: &Waker, check: impl Fn(&State) -> Option<T>) -> Option<T> {
         let mut state = self.lock();
@@ -332,6 +349,9 @@ impl Drop for Shared {
         if matches!(state.phase, Phase::Established) && !state.is_closing {
             // So that the peer gets the event at once. A failure changes nothing: the connection is dropped.
             let _ = self.link.disconnect();
+            let mut reports = Reports::default();
+            state.trace.closed(&mut reports);
+            reports.run();
         }
         // Buffers that a device may access are released behind the queue pair.
         self.link.posted = state.table.take_all();
@@ -346,6 +366,7 @@ impl State {
     }
 
     fn fail(&mut self, kind: ErrorKind, reason: String, after: &mut After<Work>) {
+        self.trace.not_established(&reason, &mut after.reports);
         self.phase = Phase::Failed(kind, reason.into());
         self.wake_all(after);
     }
@@ -353,7 +374,13 @@ impl State {
     fn end(&mut self, how: Closed, reason: String, after: &mut After<Work>) {
         match self.phase {
             Phase::Connecting => return self.fail(ErrorKind::Lost, reason, after),
-            Phase::Established => self.phase = Phase::Ended(how, reason.into()),
+            Phase::Established => {
+                match how {
+                    Closed::Closed => self.trace.closed(&mut after.reports),
+                    Closed::Lost => self.trace.lost(&reason, &mut after.reports),
+                }
+                self.phase = Phase::Ended(how, reason.into());
+            }
             Phase::Failed(..) | Phase::Ended(..) => {}
         }
         let error = self.ended_error();

@@ -18,6 +18,7 @@ use std::mem;
 use std::task::Waker;
 
 use crate::error::Error;
+use crate::trace::Reports;
 
 /// The queue of a queue pair that the requests of an operation use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,18 +56,20 @@ struct Slot<W> {
     waker: Option<Waker>,
 }
 
-/// What is left to do when the table is unlocked: a waker, or the release of a buffer, may take locks.
+/// What is left to do when the table is unlocked: a waker, the release of a buffer, or a subscriber to
+/// reports may take locks.
 #[must_use]
 pub(crate) struct After<W> {
     wakers: Vec<Waker>,
     /// Wakers of those who do not wait any more.
     replaced: Vec<Waker>,
     dropped: Vec<W>,
+    pub(crate) reports: Reports,
 }
 
 impl<W> Default for After<W> {
     fn default() -> Self {
-        Self { wakers: Vec::new(), replaced: Vec::new(), dropped: Vec::new() }
+        Self { wakers: Vec::new(), replaced: Vec::new(), dropped: Vec::new(), reports: Reports::default() }
     }
 }
 
@@ -76,6 +79,7 @@ impl<W> After<W> {
     }
 
     pub(crate) fn run(self) {
+        self.reports.run();
         drop((self.dropped, self.replaced));
         for waker in self.wakers {
             waker.wake();
