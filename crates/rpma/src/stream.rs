@@ -27,6 +27,9 @@
 //! # }
 //! ```
 //!
+//! Protocols that are written for TCP run over it: `tests/grpc.rs` of this crate has a client and a server of
+//! gRPC by tonic.
+//!
 //! # Messages
 //!
 //! Both ends have to be a [`Stream`]. A message has a header of 8 bytes, little-endian: how many data
