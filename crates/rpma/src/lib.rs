@@ -99,6 +99,8 @@
 //! This crate reads no variable but in [`Provider::from_env`]. The providers read theirs, as for C programs:
 //! librpma_providers(7) and softverbs(7) list them.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod block;
 mod buf;
 mod conn;

@@ -37,7 +37,7 @@
 //! data, else 0, 4 bytes. Its data follow.
 //!
 //! Each end posts a receive for each data message that the other one may send before it gets their number
-//! back ([`WINDOW`]), and [`CONTROL`] more for messages without data: so a message always finds a receive, on
+//! back (16), and 3 more for messages without data: so a message always finds a receive, on
 //! any device. A message that only returns credits needs none itself. It is sent when half a window has been
 //! read, so two of them, and the end, are unread at most.
 
