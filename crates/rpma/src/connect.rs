@@ -61,7 +61,7 @@ pub(crate) fn begin(
                 format_args!("{call}: the pool has {} free buffers for {count} receives", slots.len()),
             ));
         };
-        slots.push(shared.add(Work::One(Request::Receive { to })).map_err(|refused| refused.1)?);
+        slots.push(shared.add(Work::One(Request::Receive { to }), Ok(())).map_err(|refused| refused.1)?);
     }
     shared.link.begin(call, incoming, data)?;
     let shared = Arc::new(shared);

@@ -18,7 +18,7 @@ use crate::buf::Buf;
 use crate::error::{Error, ErrorKind, Result};
 use crate::remote::{Flush, RemoteSlice};
 use crate::table::Arrived;
-use crate::work::{Request, Work};
+use crate::work::{Kept, Request};
 
 /// A completion: the slot of its operation, and the result or the status.
 pub(crate) struct Completion {
@@ -26,11 +26,32 @@ pub(crate) struct Completion {
     pub result: std::result::Result<Arrived, ibv_wc_status::Type>,
 }
 
+/// Room for completions, the same for all polls: it is cleared once.
+pub(crate) struct Entries(Box<[MaybeUninit<ibv_wc>; Self::LEN]>);
+
+impl Entries {
+    pub(crate) const LEN: usize = 16;
+
+    /// A completion that [`Link::poll`] has taken.
+    #[inline]
+    pub(crate) fn get(&self, index: usize) -> Completion {
+        // SAFETY: all zero is a valid completion, and the provider writes only valid ones; an adapter need
+        // not write all members.
+        completion(unsafe { self.0[index].assume_init_ref() })
+    }
+}
+
+impl Default for Entries {
+    fn default() -> Self {
+        Self(Box::new([const { MaybeUninit::zeroed() }; Self::LEN]))
+    }
+}
+
 /// The connection of rpma-core, made non-blocking.
 pub(crate) struct Link {
     conn: ManuallyDrop<Box<Conn>>,
     /// What posted requests own when the connection is dropped.
-    pub(crate) posted: Vec<Work>,
+    pub(crate) posted: Vec<Kept>,
 }
 
 // SAFETY: its objects are those of verbs, which all threads may use at once; the fields that change are
@@ -121,30 +142,17 @@ impl Link {
                 post::atomic_write(conn, to.mr(), to.offset(), from, flags, context)
             },
         };
-        posted.map_err(|fail| Error::of(name_of(self.peer_addr(), request), Code::from(fail)))
+        posted.map_err(|fail| Error::of(name_of(self.peer_addr(), request.call()), Code::from(fail)))
     }
 
-    /// Passes each completion that is there to `then`; whether there was one.
-    pub(crate) fn poll(&self, mut then: impl FnMut(Completion)) -> Result<bool> {
-        const BATCH: usize = 16;
-        let mut found = false;
-        loop {
-            let mut entries = [const { MaybeUninit::<ibv_wc>::zeroed() }; BATCH];
-            // SAFETY: `entries` has room for `BATCH` completions.
-            let count = match unsafe { self.conn.cq().poll(BATCH as i32, entries.as_mut_ptr().cast()) } {
-                Ok(count) => count as usize,
-                Err(Code::NoCompletion) => return Ok(found),
-                Err(code) => return Err(Error::of("polling completions", code)),
-            };
-            found = true;
-            for entry in &entries[..count] {
-                // SAFETY: all zero is a valid completion, and the provider writes only valid ones; an
-                // adapter need not write all members.
-                then(completion(unsafe { entry.assume_init_ref() }));
-            }
-            if count < BATCH {
-                return Ok(true);
-            }
+    /// Takes the completions that are there, at most [`Entries::LEN`]; their number.
+    #[inline]
+    pub(crate) fn poll(&self, entries: &mut Entries) -> Result<usize> {
+        // SAFETY: there is room for so many completions.
+        match unsafe { self.conn.cq().poll(Entries::LEN as i32, entries.0.as_mut_ptr().cast()) } {
+            Ok(count) => Ok(count as usize),
+            Err(Code::NoCompletion) => Ok(0),
+            Err(code) => Err(Error::of("polling completions", code)),
         }
     }
 
@@ -211,7 +219,7 @@ fn completion(entry: &ibv_wc) -> Completion {
 }
 
 /// The failure of an operation whose completion has this status.
-pub(crate) fn failure(peer: Option<SocketAddr>, call: &Request, status: ibv_wc_status::Type) -> Error {
+pub(crate) fn failure(peer: Option<SocketAddr>, call: &str, status: ibv_wc_status::Type) -> Error {
     let kind = match status {
         ibv_wc_status::IBV_WC_RETRY_EXC_ERR => ErrorKind::Lost,
         ibv_wc_status::IBV_WC_REM_ACCESS_ERR => ErrorKind::NotPermitted,
@@ -220,9 +228,8 @@ pub(crate) fn failure(peer: Option<SocketAddr>, call: &Request, status: ibv_wc_s
     Error::new(kind, format_args!("{}: {}", name_of(peer, call), wc_status_text(status)))
 }
 
-/// The call of a request, with its peer, as errors begin.
-pub(crate) fn name_of(peer: Option<SocketAddr>, request: &Request) -> String {
-    let call = request.call();
+/// A call with its peer, as errors begin.
+pub(crate) fn name_of(peer: Option<SocketAddr>, call: &str) -> String {
     peer.map_or_else(|| format!("Conn::{call}"), |peer| format!("{peer}: Conn::{call}"))
 }
 

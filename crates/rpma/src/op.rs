@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Failed, Result};
 use crate::ready::in_budget;
 use crate::shared::Shared;
 use crate::table::{Arrived, Finished};
-use crate::work::{Request, Work};
+use crate::work::{Kept, Request, Work};
 
 /// A message, or the immediate data of a write, that arrived.
 #[derive(Debug)]
@@ -37,14 +37,14 @@ impl Received {
 }
 
 mod sealed {
-    use super::{Arrived, Work};
+    use super::{Arrived, Kept};
 
     pub trait Output: Sized {
         /// What a failed operation gives back.
         type Kept;
 
-        fn from_work(work: Work, arrived: Arrived) -> Self;
-        fn kept(work: Work) -> Self::Kept;
+        fn from_work(work: Kept, arrived: Arrived) -> Self;
+        fn kept(work: Kept) -> Self::Kept;
     }
 }
 use sealed::Output;
@@ -52,11 +52,11 @@ use sealed::Output;
 impl Output for Buf {
     type Kept = Self;
 
-    fn from_work(work: Work, _: Arrived) -> Self {
+    fn from_work(work: Kept, _: Arrived) -> Self {
         work.into_buf()
     }
 
-    fn kept(work: Work) -> Self {
+    fn kept(work: Kept) -> Self {
         work.into_buf()
     }
 }
@@ -64,11 +64,11 @@ impl Output for Buf {
 impl Output for Received {
     type Kept = Buf;
 
-    fn from_work(work: Work, Arrived { len, imm }: Arrived) -> Self {
+    fn from_work(work: Kept, Arrived { len, imm }: Arrived) -> Self {
         Self { buf: work.into_buf(), len, imm }
     }
 
-    fn kept(work: Work) -> Buf {
+    fn kept(work: Kept) -> Buf {
         work.into_buf()
     }
 }
@@ -76,11 +76,11 @@ impl Output for Received {
 impl Output for Vec<Buf> {
     type Kept = Self;
 
-    fn from_work(work: Work, _: Arrived) -> Self {
+    fn from_work(work: Kept, _: Arrived) -> Self {
         work.into_bufs()
     }
 
-    fn kept(work: Work) -> Self {
+    fn kept(work: Kept) -> Self {
         work.into_bufs()
     }
 }
@@ -88,9 +88,9 @@ impl Output for Vec<Buf> {
 impl Output for () {
     type Kept = ();
 
-    fn from_work(_: Work, _: Arrived) {}
+    fn from_work(_: Kept, _: Arrived) {}
 
-    fn kept(_: Work) {}
+    fn kept(_: Kept) {}
 }
 
 /// An operation, posted when it is made: awaiting it gives the result and the buffer, [`wait`](Self::wait)
@@ -113,18 +113,14 @@ enum State {
     /// In a slot of the connection's table.
     Made(Arc<Shared>, u32),
     /// Refused before it was added.
-    Refused(Box<(Work, Error)>),
+    Refused(Box<(Kept, Error)>),
     Taken,
 }
 
 impl<T> Op<T> {
     /// An operation, posted as soon as there is room, unless it is refused.
     pub(crate) fn make(shared: &Arc<Shared>, work: Work, check: Result<()>) -> Self {
-        let added = match check {
-            Ok(()) => shared.add(work),
-            Err(error) => Err(Box::new((work, error))),
-        };
-        let state = match added {
+        let state = match shared.add(work, check) {
             Ok(slot) => State::Made(shared.clone(), slot),
             Err(refused) => {
                 shared.report_refused(&refused.1);
@@ -143,14 +139,15 @@ impl<T> Op<T> {
     pub fn detach(self) {}
 }
 
-fn output<T: Output>(finished: Finished<Work>) -> Result<T, Failed<T::Kept>> {
+#[inline]
+fn output<T: Output>(finished: Finished<Kept>) -> Result<T, Failed<T::Kept>> {
     match finished.result {
         Ok(arrived) => Ok(T::from_work(finished.work, arrived)),
         Err(error) => Err(Failed { error, buf: T::kept(finished.work) }),
     }
 }
 
-fn refusal((work, error): (Work, Error)) -> Finished<Work> {
+fn refusal((work, error): (Kept, Error)) -> Finished<Kept> {
     Finished { work, result: Err(error) }
 }
 

@@ -12,13 +12,13 @@ use rdma_sys::ibv_wc_status;
 use rpma_core::abi::rpma_conn_event;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::link::{self, Link};
+use crate::link::{self, Completion, Entries, Link};
 use crate::peer::Peer;
 use crate::queues::Queues;
 use crate::ready::{self, Driven, Registration};
 use crate::table::{After, Finished, Queue, Table};
 use crate::trace::{Reports, Trace};
-use crate::work::{Request, Work};
+use crate::work::{Kept, Request, Work};
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,8 @@ enum Phase {
 }
 
 pub(crate) struct State {
-    table: Table<Work>,
+    table: Table<Kept>,
+    entries: Entries,
     phase: Phase,
     is_closing: bool,
     /// The first operation that failed by itself: why those behind it are flushed.
@@ -63,6 +64,7 @@ impl Shared {
     pub(crate) fn new(peer: Peer, link: Link, queues: Queues, is_incoming: bool) -> Self {
         let state = State {
             table: Table::new(queues.send, queues.receive),
+            entries: Entries::default(),
             phase: Phase::Connecting,
             is_closing: false,
             broken: None,
@@ -77,83 +79,123 @@ impl Shared {
     }
 
     /// Adds an operation, which is posted as soon as there is room, and returns its slot. One that can never
-    /// be posted is returned with the error.
-    pub(crate) fn add(&self, work: Work) -> Result<u32, Box<(Work, Error)>> {
-        let queue = match work.requests() {
-            [Request::Receive { .. }] => Queue::Receive,
-            _ => Queue::Send,
+    /// be posted, or that `check` refuses, is returned with the error.
+    pub(crate) fn add(&self, work: Work, check: Result<()>) -> Result<u32, Box<(Kept, Error)>> {
+        let (queue, requests) = match &work {
+            Work::One(Request::Receive { .. }) => (Queue::Receive, 1),
+            Work::One(_) => (Queue::Send, 1),
+            Work::Batch(requests) => (Queue::Send, requests.len() as u32),
         };
-        let requests = work.requests().len() as u32;
         let mut after = After::default();
         let mut state = self.lock();
         let room = state.table.size(queue);
-        let refused = state.ended_error().or_else(|| {
-            (requests > room).then(|| {
-                Error::new(
-                    ErrorKind::Invalid,
-                    format_args!(
-                        "Batch::submit: {requests} operations for a queue of {room}; Connect::queues and \
-                         Listener::set_queues make it longer"
-                    ),
-                )
-            })
-        });
-        let refused = refused.or_else(|| self.refuse_foreign(&work));
-        if let Some(error) = refused {
-            return Err(Box::new((work, error)));
+        if check.is_err() || state.has_ended() || requests > room || self.is_foreign(&work) {
+            let error = check.err().unwrap_or_else(|| self.refusal(&state, &work, room));
+            return Err(Box::new((Kept::whole(work), error)));
         }
-        let slot = state.table.add(queue, work, requests);
-        self.post(&mut state, queue, &mut after);
+        let slot = match work {
+            Work::One(request) => match state.table.add_posted(queue) {
+                Some(slot) => {
+                    let posted = self.link.post(&request, slot);
+                    // The device may access the buffer from here on.
+                    state.table.keep(slot, Kept::posted(request));
+                    if let Err(error) = posted {
+                        state.not_posted(slot, 0, error, &mut after);
+                    }
+                    slot
+                }
+                None => state.table.add(queue, Kept::whole(Work::One(request)), 1),
+            },
+            batch @ Work::Batch(_) => {
+                let slot = state.table.add(queue, Kept::whole(batch), requests);
+                self.post_waiting(&mut state, queue, &mut after);
+                slot
+            }
+        };
         drop(state);
         after.run();
         Ok(slot)
     }
 
-    /// The error for a buffer of another peer, which the device would refuse, ending the connection.
-    fn refuse_foreign(&self, work: &Work) -> Option<Error> {
-        let is_foreign =
-            |request: &&Request| request.buf().is_some_and(|buf| !buf.home().region().peer().is(&self.peer));
-        work.requests().iter().find(is_foreign).map(|request| {
-            Error::new(
+    /// Whether a buffer is of another peer, which the device would refuse, ending the connection.
+    fn is_foreign(&self, work: &Work) -> bool {
+        match work {
+            Work::One(request) => self.has_foreign(request),
+            Work::Batch(requests) => requests.iter().any(|request| self.has_foreign(request)),
+        }
+    }
+
+    fn has_foreign(&self, request: &Request) -> bool {
+        request.buf().is_some_and(|buf| !buf.home().region().peer().is(&self.peer))
+    }
+
+    /// Why an operation is refused.
+    #[cold]
+    fn refusal(&self, state: &State, work: &Work, room: u32) -> Error {
+        if let Some(error) = state.ended_error() {
+            return error;
+        }
+        match work.requests().iter().find(|request| self.has_foreign(request)) {
+            Some(request) => Error::new(
                 ErrorKind::Invalid,
                 format_args!(
                     "Conn::{}: the buffer is of another Peer object than the connection; a clone is the same",
                     request.call()
                 ),
-            )
-        })
+            ),
+            None => Error::new(
+                ErrorKind::Invalid,
+                format_args!(
+                    "Batch::submit: {} operations for a queue of {room}; Connect::queues and \
+                     Listener::set_queues make it longer",
+                    work.requests().len()
+                ),
+            ),
+        }
     }
 
-    /// Posts what fits.
-    fn post(&self, state: &mut State, queue: Queue, after: &mut After<Work>) {
+    /// Posts what fits of the operations that wait.
+    fn post_waiting(&self, state: &mut State, queue: Queue, after: &mut After<Kept>) {
         while let Some((slot, work)) = state.table.next(queue) {
-            let mut posted = 0;
-            let failed = work.requests().iter().find_map(|request| {
-                let error = self.link.post(request, slot).err();
-                posted += u32::from(error.is_none());
-                error
-            });
-            if let Some(error) = failed {
-                state.trace.failed(&error, &mut after.reports);
-                state.table.not_posted(slot, posted, error, after);
+            if let Err((posted, error)) = self.post_all(work, slot) {
+                state.not_posted(slot, posted, error, after);
             }
         }
     }
 
+    /// Posts all requests of an operation. Fails with the number of those that were posted.
+    fn post_all(&self, work: &Kept, slot: u32) -> Result<(), (u32, Error)> {
+        (0..)
+            .zip(work.requests())
+            .try_for_each(|(posted, request)| self.link.post(request, slot).map_err(|error| (posted, error)))
+    }
+
     /// Takes the completions that are there; whether there was one.
-    fn complete(&self, state: &mut State, after: &mut After<Work>) -> bool {
-        let polled = self.link.poll(|completion| {
-            let slot = completion.slot;
-            let result = completion.result.map_err(|status| self.failure(state, slot, status, after));
-            state.table.complete(slot, result, after);
-        });
-        let found = polled.unwrap_or_else(|error| {
-            state.end(Closed::Lost, error.to_string(), after);
-            false
-        });
+    fn complete(&self, state: &mut State, after: &mut After<Kept>) -> bool {
+        let mut found = false;
+        loop {
+            let count = match self.link.poll(&mut state.entries) {
+                Ok(count) => count,
+                Err(error) => {
+                    state.end(Closed::Lost, error.to_string(), after);
+                    return false;
+                }
+            };
+            for index in 0..count {
+                let Completion { slot, result } = state.entries.get(index);
+                let result = result.map_err(|status| self.failure(state, slot, status, after));
+                state.table.complete(slot, result, after);
+            }
+            found |= count > 0;
+            if count < Entries::LEN {
+                break;
+            }
+        }
         if found {
-            self.post(state, Queue::Send, after);
-            self.post(state, Queue::Receive, after);
+            if state.table.has_waiting() {
+                self.post_waiting(state, Queue::Send, after);
+                self.post_waiting(state, Queue::Receive, after);
+            }
             if !state.waiting.is_empty() && !state.table.is_busy(Queue::Send) {
                 state.wake_all(after);
             }
@@ -163,28 +205,21 @@ impl Shared {
 
     /// The failure of an operation whose completion has this status.
     #[cold]
-    fn failure(&self, state: &mut State, slot: u32, status: u32, after: &mut After<Work>) -> Error {
-        let request = state.table.work(slot).and_then(|work| work.requests().first());
-        let Some(request) = request else {
-            return Error::new(ErrorKind::Status(status), "an operation failed");
-        };
+    fn failure(&self, state: &mut State, slot: u32, status: u32, after: &mut After<Kept>) -> Error {
+        let call = state.table.work(slot).map_or("operation", Kept::call);
         if status == ibv_wc_status::IBV_WC_WR_FLUSH_ERR {
-            let call = request.call();
             let error = match self.loss(state) {
                 Some(why) => Error::new(ErrorKind::Lost, format_args!("Conn::{call}: {why}")),
                 None => Error::new(
                     ErrorKind::Closed,
-                    format_args!(
-                        "{}: the connection is closed",
-                        link::name_of(self.link.peer_addr(), request)
-                    ),
+                    format_args!("{}: the connection is closed", link::name_of(self.link.peer_addr(), call)),
                 ),
             };
-            state.trace.flushed(&error, &mut after.reports);
+            state.trace.flushed(&error, after.reports());
             return error;
         }
-        let error = link::failure(self.link.peer_addr(), request, status);
-        state.trace.failed(&error, &mut after.reports);
+        let error = link::failure(self.link.peer_addr(), call, status);
+        state.trace.failed(&error, after.reports());
         state.broken.get_or_insert_with(|| error.to_string().into());
         error
     }
@@ -202,7 +237,7 @@ impl Shared {
         }
     }
 
-    fn take_events(&self, state: &mut State, after: &mut After<Work>) {
+    fn take_events(&self, state: &mut State, after: &mut After<Kept>) {
         loop {
             let (event, reason) = match self.link.next_event() {
                 Ok(None) => return,
@@ -212,7 +247,7 @@ impl Shared {
             match event {
                 rpma_conn_event::RPMA_CONN_ESTABLISHED => {
                     state.phase = Phase::Established;
-                    state.trace.established(&mut after.reports);
+                    state.trace.established(after.reports());
                     state.wake_all(after);
                 }
                 rpma_conn_event::RPMA_CONN_REJECTED => state.fail(ErrorKind::Rejected, reason, after),
@@ -234,17 +269,19 @@ impl Shared {
     }
 
     /// Takes the result of an operation without driving more than the completion queue.
-    pub(crate) fn try_take(&self, slot: u32) -> Option<Finished<Work>> {
+    pub(crate) fn try_take(&self, slot: u32) -> Option<Finished<Kept>> {
         self.take(slot, None)
     }
 
-    fn take(&self, slot: u32, waker: Option<&Waker>) -> Option<Finished<Work>> {
+    #[inline]
+    fn take(&self, slot: u32, waker: Option<&Waker>) -> Option<Finished<Kept>> {
         let mut after = After::default();
         let mut state = self.lock();
-        let mut finished = state.table.take(slot);
-        if finished.is_none() && self.complete(&mut state, &mut after) {
-            finished = state.table.take(slot);
-        }
+        let is_done = state.table.is_done(slot) || {
+            self.complete(&mut state, &mut after);
+            state.table.is_done(slot)
+        };
+        let finished = if is_done { state.table.take(slot) } else { None };
         if let (None, Some(waker)) = (&finished, waker) {
             state.table.wait(slot, waker, &mut after);
         }
@@ -253,28 +290,34 @@ impl Shared {
         finished
     }
 
-    pub(crate) fn poll_for(self: &Arc<Self>, slot: u32, waker: &Waker) -> Option<Finished<Work>> {
+    pub(crate) fn poll_for(self: &Arc<Self>, slot: u32, waker: &Waker) -> Option<Finished<Kept>> {
         self.take(slot, Some(waker)).or_else(|| {
             ready::watch(self, waker);
             self.try_take(slot)
         })
     }
 
-    pub(crate) fn wait_for(&self, slot: u32) -> Finished<Work> {
+    pub(crate) fn wait_for(&self, slot: u32) -> Finished<Kept> {
         // Between processes of one host, most operations are complete when they are posted.
-        self.try_take(slot).unwrap_or_else(|| {
-            match ready::block_on(self, |waker| self.take(slot, Some(waker))) {
-                Ok(finished) => finished,
-                // Without a descriptor to wait with, the thread polls.
-                Err(_) => loop {
-                    self.drive();
-                    if let Some(finished) = self.try_take(slot) {
-                        break finished;
-                    }
-                    std::thread::yield_now();
-                },
-            }
-        })
+        match self.take(slot, None) {
+            Some(finished) => finished,
+            None => self.block_for(slot),
+        }
+    }
+
+    #[cold]
+    fn block_for(&self, slot: u32) -> Finished<Kept> {
+        match ready::block_on(self, |waker| self.take(slot, Some(waker))) {
+            Ok(finished) => finished,
+            // Without a descriptor to wait with, the thread polls.
+            Err(_) => loop {
+                self.drive();
+                if let Some(finished) = self.try_take(slot) {
+                    break finished;
+                }
+                std::thread::yield_now();
+            },
+        }
     }
 
     pub(crate) fn detach(&self, slot: u32) {
@@ -359,25 +402,31 @@ impl Drop for Shared {
 }
 
 impl State {
-    fn wake_all(&mut self, after: &mut After<Work>) {
+    #[cold]
+    fn not_posted(&mut self, slot: u32, posted: u32, error: Error, after: &mut After<Kept>) {
+        self.trace.failed(&error, after.reports());
+        self.table.not_posted(slot, posted, error, after);
+    }
+
+    fn wake_all(&mut self, after: &mut After<Kept>) {
         for waker in self.waiting.drain(..) {
             after.wake(Some(waker));
         }
     }
 
-    fn fail(&mut self, kind: ErrorKind, reason: String, after: &mut After<Work>) {
-        self.trace.not_established(&reason, &mut after.reports);
+    fn fail(&mut self, kind: ErrorKind, reason: String, after: &mut After<Kept>) {
+        self.trace.not_established(&reason, after.reports());
         self.phase = Phase::Failed(kind, reason.into());
         self.wake_all(after);
     }
 
-    fn end(&mut self, how: Closed, reason: String, after: &mut After<Work>) {
+    fn end(&mut self, how: Closed, reason: String, after: &mut After<Kept>) {
         match self.phase {
             Phase::Connecting => return self.fail(ErrorKind::Lost, reason, after),
             Phase::Established => {
                 match how {
-                    Closed::Closed => self.trace.closed(&mut after.reports),
-                    Closed::Lost => self.trace.lost(&reason, &mut after.reports),
+                    Closed::Closed => self.trace.closed(after.reports()),
+                    Closed::Lost => self.trace.lost(&reason, after.reports()),
                 }
                 self.phase = Phase::Ended(how, reason.into());
             }
@@ -390,13 +439,15 @@ impl State {
         self.wake_all(after);
     }
 
+    /// Whether no operation can be made any more.
+    #[inline]
+    fn has_ended(&self) -> bool {
+        self.is_closing || matches!(self.phase, Phase::Failed(..) | Phase::Ended(..))
+    }
+
     /// Why no operation can be made any more.
     fn ended_error(&self) -> Option<Error> {
-        match self.phase {
-            Phase::Failed(..) | Phase::Ended(..) => Some(self.phase.error()),
-            _ if self.is_closing => Some(self.phase.error()),
-            Phase::Connecting | Phase::Established => None,
-        }
+        self.has_ended().then(|| self.phase.error())
     }
 
     /// Whether it has been established. One that has ended since still has what arrived.

@@ -58,32 +58,85 @@ struct Slot<W> {
 
 /// What is left to do when the table is unlocked: a waker, the release of a buffer, or a subscriber to
 /// reports may take locks.
+///
+/// Most often that is nothing, or one waker.
 #[must_use]
 pub(crate) struct After<W> {
+    waker: Option<Waker>,
+    more: Option<Box<More<W>>>,
+}
+
+struct More<W> {
     wakers: Vec<Waker>,
     /// Wakers of those who do not wait any more.
     replaced: Vec<Waker>,
     dropped: Vec<W>,
-    pub(crate) reports: Reports,
+    reports: Reports,
 }
 
 impl<W> Default for After<W> {
     fn default() -> Self {
-        Self { wakers: Vec::new(), replaced: Vec::new(), dropped: Vec::new(), reports: Reports::default() }
+        Self { waker: None, more: None }
     }
 }
 
 impl<W> After<W> {
+    #[inline]
     pub(crate) fn wake(&mut self, waker: Option<Waker>) {
-        self.wakers.extend(waker);
+        if let Some(waker) = waker {
+            match &self.waker {
+                None => self.waker = Some(waker),
+                Some(_) => self.more().wakers.push(waker),
+            }
+        }
     }
 
+    /// Reports of this call, before anything else is done.
+    pub(crate) fn reports(&mut self) -> &mut Reports {
+        &mut self.more().reports
+    }
+
+    #[cold]
+    fn more(&mut self) -> &mut More<W> {
+        self.more.get_or_insert_with(|| {
+            let reports = Reports::default();
+            Box::new(More { wakers: Vec::new(), replaced: Vec::new(), dropped: Vec::new(), reports })
+        })
+    }
+
+    fn replaced(&mut self, waker: Option<Waker>) {
+        if let Some(waker) = waker {
+            self.more().replaced.push(waker);
+        }
+    }
+
+    fn dropped(&mut self, work: Option<W>) {
+        if let Some(work) = work {
+            self.more().dropped.push(work);
+        }
+    }
+
+    #[inline(always)]
     pub(crate) fn run(self) {
-        self.reports.run();
-        drop((self.dropped, self.replaced));
-        for waker in self.wakers {
+        if self.waker.is_some() || self.more.is_some() {
+            self.run_all();
+        }
+    }
+
+    fn run_all(self) {
+        let wakers = self.more.map(|more| more.run());
+        for waker in self.waker.into_iter().chain(wakers.into_iter().flatten()) {
             waker.wake();
         }
+    }
+}
+
+impl<W> More<W> {
+    /// What is left: those to wake.
+    fn run(self) -> Vec<Waker> {
+        self.reports.run();
+        drop((self.dropped, self.replaced));
+        self.wakers
     }
 }
 
@@ -125,32 +178,62 @@ impl<W> Table<W> {
         self.size[queue as usize]
     }
 
-    /// Adds an operation of so many requests, which must fit into the empty queue.
+    /// Adds an operation of so many requests, which must fit into the empty queue: it waits, see [`Self::next`].
     pub(crate) fn add(&mut self, queue: Queue, work: W, requests: u32) -> u32 {
         debug_assert!(requests > 0 && requests <= self.size(queue));
-        let slot = Slot {
-            stage: Stage::Waiting,
-            queue,
-            requests,
+        let number = self.start(queue, Stage::Waiting, requests);
+        self.slots[number as usize].work = Some(work);
+        self.waiting[queue as usize].push_back(number);
+        number
+    }
+
+    /// Adds an operation of one request that is posted now, unless it must wait for others or for room. What
+    /// it owns is given to [`Self::keep`] as soon as it is posted.
+    #[inline]
+    pub(crate) fn add_posted(&mut self, queue: Queue) -> Option<u32> {
+        let index = queue as usize;
+        if !self.waiting[index].is_empty() {
+            return None;
+        }
+        self.room[index] = self.room[index].checked_sub(1)?;
+        Some(self.start(queue, Stage::Posted, 1))
+    }
+
+    /// What an operation that [`Self::add_posted`] has added owns.
+    #[inline(always)]
+    pub(crate) fn keep(&mut self, number: u32, work: W) {
+        self.slots[number as usize].work = Some(work);
+    }
+
+    #[inline]
+    fn start(&mut self, queue: Queue, stage: Stage, requests: u32) -> u32 {
+        let number = self.free.pop().unwrap_or_else(|| self.grow());
+        self.busy[queue as usize] += 1;
+        let slot = &mut self.slots[number as usize];
+        (slot.stage, slot.queue, slot.requests, slot.is_detached) = (stage, queue, requests, false);
+        number
+    }
+
+    /// Another slot.
+    #[cold]
+    fn grow(&mut self) -> u32 {
+        self.slots.push(Slot {
+            stage: Stage::Free,
+            queue: Queue::Send,
+            requests: 0,
             is_detached: false,
-            work: Some(work),
+            work: None,
             arrived: Arrived::default(),
             error: None,
             waker: None,
-        };
-        let number = match self.free.pop() {
-            Some(number) => {
-                self.slots[number as usize] = slot;
-                number
-            }
-            None => {
-                self.slots.push(slot);
-                (self.slots.len() - 1) as u32
-            }
-        };
-        self.waiting[queue as usize].push_back(number);
-        self.busy[queue as usize] += 1;
-        number
+        });
+        (self.slots.len() - 1) as u32
+    }
+
+    /// Whether an operation waits to be posted.
+    #[inline]
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting[0].is_empty() || !self.waiting[1].is_empty()
     }
 
     /// What an operation owns, until its result is taken.
@@ -179,6 +262,7 @@ impl<W> Table<W> {
     }
 
     /// A request of an operation is complete.
+    #[inline]
     pub(crate) fn complete(&mut self, number: u32, result: Result<Arrived, Error>, after: &mut After<W>) {
         let Some(slot) = self.slots.get_mut(number as usize).filter(|slot| slot.stage == Stage::Posted)
         else {
@@ -192,6 +276,7 @@ impl<W> Table<W> {
         self.one_less(number, after);
     }
 
+    #[inline(always)]
     fn one_less(&mut self, number: u32, after: &mut After<W>) {
         let slot = &mut self.slots[number as usize];
         self.room[slot.queue as usize] += 1;
@@ -201,25 +286,34 @@ impl<W> Table<W> {
         }
     }
 
+    #[inline(always)]
     fn end(&mut self, number: u32, after: &mut After<W>) {
         let slot = &mut self.slots[number as usize];
         self.busy[slot.queue as usize] -= 1;
         after.wake(slot.waker.take());
         if slot.is_detached {
-            after.dropped.extend(slot.work.take());
+            after.dropped(slot.work.take());
             self.release(number);
         } else {
             slot.stage = Stage::Done;
         }
     }
 
+    #[inline]
     fn release(&mut self, number: u32) {
-        self.slots[number as usize].stage = Stage::Free;
-        self.slots[number as usize].error = None;
+        let slot = &mut self.slots[number as usize];
+        (slot.stage, slot.error) = (Stage::Free, None);
         self.free.push(number);
     }
 
+    /// Whether an operation is over.
+    #[inline]
+    pub(crate) fn is_done(&self, number: u32) -> bool {
+        self.slots[number as usize].stage == Stage::Done
+    }
+
     /// The operation's result, if it is over.
+    #[inline]
     pub(crate) fn take(&mut self, number: u32) -> Option<Finished<W>> {
         let slot = &mut self.slots[number as usize];
         if slot.stage != Stage::Done {
@@ -234,22 +328,22 @@ impl<W> Table<W> {
     pub(crate) fn wait(&mut self, number: u32, waker: &Waker, after: &mut After<W>) {
         let known = &mut self.slots[number as usize].waker;
         if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            after.replaced.extend(known.replace(waker.clone()));
+            after.replaced(known.replace(waker.clone()));
         }
     }
 
     /// Wakes all who wait for a result.
     pub(crate) fn wake_all(&mut self, after: &mut After<W>) {
-        after.wakers.extend(self.slots.iter_mut().filter_map(|slot| slot.waker.take()));
+        self.slots.iter_mut().for_each(|slot| after.wake(slot.waker.take()));
     }
 
     /// Nobody takes the operation's result.
     pub(crate) fn detach(&mut self, number: u32, after: &mut After<W>) {
         let slot = &mut self.slots[number as usize];
         slot.is_detached = true;
-        after.replaced.extend(slot.waker.take());
+        after.replaced(slot.waker.take());
         if slot.stage == Stage::Done {
-            after.dropped.extend(slot.work.take());
+            after.dropped(slot.work.take());
             self.release(number);
         }
     }

@@ -51,7 +51,7 @@ impl Request {
     }
 }
 
-/// What an operation owns: the request of most, those of a batch.
+/// The requests of an operation: most have one.
 pub(crate) enum Work {
     One(Request),
     Batch(Vec<Request>),
@@ -65,19 +65,62 @@ impl Work {
         }
     }
 
-    pub(crate) fn into_bufs(self) -> Vec<Buf> {
+    fn into_bufs(self) -> Vec<Buf> {
         match self {
             Self::One(request) => request.into_buf().into_iter().collect(),
             Self::Batch(requests) => requests.into_iter().filter_map(Request::into_buf).collect(),
         }
     }
+}
+
+/// What an operation owns until its result is taken.
+pub(crate) enum Kept {
+    /// One request that was posted at once: its buffer, and the name of its function.
+    Posted(Option<Buf>, &'static str),
+    /// One that had to wait, or a batch.
+    Whole(Box<Work>),
+}
+
+impl Kept {
+    pub(crate) fn posted(request: Request) -> Self {
+        let call = request.call();
+        Self::Posted(request.into_buf(), call)
+    }
+
+    pub(crate) fn whole(work: Work) -> Self {
+        Self::Whole(Box::new(work))
+    }
+
+    /// The name of its function, for a batch that of its first.
+    pub(crate) fn call(&self) -> &'static str {
+        match self {
+            Self::Posted(_, call) => call,
+            Self::Whole(work) => work.requests().first().map_or("batch", Request::call),
+        }
+    }
+
+    /// The requests of one that waits.
+    pub(crate) fn requests(&self) -> &[Request] {
+        match self {
+            Self::Posted(..) => &[],
+            Self::Whole(work) => work.requests(),
+        }
+    }
+
+    pub(crate) fn into_bufs(self) -> Vec<Buf> {
+        match self {
+            Self::Posted(buf, _) => buf.into_iter().collect(),
+            Self::Whole(work) => work.into_bufs(),
+        }
+    }
 
     /// The buffer of an operation that has one.
+    #[inline(always)]
     pub(crate) fn into_buf(self) -> Buf {
-        match self {
-            Self::One(request) => request.into_buf(),
-            Self::Batch(_) => None,
-        }
-        .unwrap_or_else(|| unreachable!("an operation with one buffer"))
+        let buf = match self {
+            Self::Posted(buf, _) => buf,
+            Self::Whole(work) => work.into_bufs().pop(),
+        };
+        buf.unwrap_or_else(|| unreachable!("an operation with one buffer"))
     }
 }

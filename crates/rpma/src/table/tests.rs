@@ -39,6 +39,24 @@ fn one_operation() {
 }
 
 #[test]
+fn an_operation_that_is_posted_at_once() {
+    let mut table = Table::new(2, 1);
+    let mut after = After::default();
+    let first = table.add_posted(Queue::Send).unwrap();
+    table.keep(first, "first");
+    assert_eq!((table.work(first), table.room), (Some(&"first"), [1, 1]));
+    let batch = table.add(Queue::Send, "batch", 2);
+    assert!(table.add_posted(Queue::Send).is_none(), "it does not overtake");
+    assert!(table.has_waiting() && table.next(Queue::Send).is_none());
+    table.complete(first, Ok(Arrived::default()), &mut after);
+    assert!(table.is_done(first) && table.take(first).is_some());
+    assert_eq!(table.next(Queue::Send), Some((batch, &"batch")));
+    assert!(!table.has_waiting() && table.add_posted(Queue::Send).is_none(), "there is no room");
+    assert!(table.add_posted(Queue::Receive).is_some());
+    after.run();
+}
+
+#[test]
 fn the_order_of_calls_is_the_order_of_posting() {
     let mut table = Table::new(3, 1);
     let mut after = After::default();
@@ -89,7 +107,16 @@ fn schedule(mut seed: u64) {
         let queue = if below(seed, 2) == 0 { Queue::Send } else { Queue::Receive };
         let mut after = After::default();
         match below(seed, 6) {
-            0 | 1 if !is_ending => {
+            0 if !is_ending => {
+                if let Some(slot) = table.add_posted(queue) {
+                    let memory = Arc::new(made);
+                    device.insert(slot, (Arc::downgrade(&memory), 1));
+                    table.keep(slot, memory);
+                    held.push(slot);
+                    made += 1;
+                }
+            }
+            1 if !is_ending => {
                 let requests = 1 + below(seed, table.size(queue) as usize) as u32;
                 held.push(table.add(queue, Arc::new(made), requests));
                 made += 1;
