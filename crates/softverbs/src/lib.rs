@@ -64,6 +64,7 @@ mod limits;
 mod link;
 mod lock;
 mod logged;
+mod mapped;
 mod memory;
 #[cfg(test)]
 #[path = "../tests/common/namespace.rs"]

@@ -135,7 +135,7 @@ fn file_name(namespace: u64, of: impl Display) -> String {
 }
 
 /// The version of the protocol over these sockets.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Listens under a name that only the caller uses in the network namespace. Returns the error of the last
 /// directory tried.

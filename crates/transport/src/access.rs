@@ -95,6 +95,19 @@ pub struct Exported {
     pub len: u64,
     /// The offset from an access's address to the owner's.
     pub delta: u64,
+    /// Where the first byte is in a file that a peer on the same host may map.
+    pub file: Option<FileOffset>,
+}
+
+/// A byte of an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileOffset {
+    /// The number of the file descriptor in the process that owns it.
+    pub descriptor: u32,
+    /// The number of the file in its file system.
+    pub inode: u64,
+    /// The offset from the beginning of the file.
+    pub offset: u64,
 }
 
 impl Exported {
@@ -162,8 +175,14 @@ mod tests {
 
     #[test]
     fn an_exported_key_permits_accesses_within_its_bounds_only() {
-        let exported =
-            Exported { stag: 7, rights: REMOTE_READ, start: 100, len: 50, delta: 1u64.wrapping_neg() };
+        let exported = Exported {
+            stag: 7,
+            rights: REMOTE_READ,
+            start: 100,
+            len: 50,
+            delta: 1u64.wrapping_neg(),
+            file: None,
+        };
         let at = |addr, len| Access { stag: 7, addr, len, rights: REMOTE_READ };
         assert_eq!(exported.find(at(100, 50)), Some(99));
         assert_eq!(exported.find(at(149, 1)), Some(148));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Direct copies: the initiator executes an operation itself, in the memory of the peer, with one system
-//! call.
+//! call; with none if both memories are those of sealed memfds ([`imported`]).
 //!
 //! Each end exports to its peer the keys that the peer has already used successfully over the ring: the table
 //! has then made all checks for this connection. So the first operation with a key goes over the ring, and a
@@ -19,9 +19,13 @@
 //! put there before ([`Rings::is_settled`]). This code does not wait for that; a thread that posts may have
 //! waited before ([`crate::policy::settle`]).
 
+mod imported;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+use imported::{Import, Imports};
 
 use super::process::{Peer, Proof, Ranges};
 use super::ring::Rings;
@@ -31,6 +35,7 @@ use crate::memory::{self, Exporter, Grant};
 use crate::progress::engine::Engine;
 use crate::progress::export::{ExportedKey, KeyInUse, Ledger};
 use crate::progress::source::Source;
+use crate::socket::Socket;
 use crate::sys::Errno;
 use crate::{NOTICE, unix};
 use transport::access::{Access, Exported, REMOTE_READ, REMOTE_WRITE};
@@ -61,6 +66,8 @@ impl Owner {
     fn export(&self, exported: Exported) {
         let prepare = || self.rings.shared.prepare_exported_keys(self.rings.ends().0).is_ok();
         self.ledger.export(exported, self.own().gate(), prepare, || self.exported_keys());
+        // The entry may have had another key.
+        self.own().changed();
     }
 
     /// Waits until the peer has finished its copy or cannot copy any more. False if that takes longer than
@@ -110,7 +117,11 @@ impl Exporter for Owner {
         if self.rings.is_left_behind() {
             return true;
         }
-        self.ledger.revoke(stag, || self.exported_keys());
+        if self.ledger.revoke(stag, || self.exported_keys()) {
+            // The peer may have mapped the memory.
+            self.own().changed();
+            let _ = self.rings.notify_peer();
+        }
         self.revoked.fetch_add(1, Ordering::Release);
         let began = Instant::now();
         let finished = self.wait(until, |hold| hold.is_of(stag));
@@ -139,6 +150,7 @@ pub(super) struct DirectCopy {
     peer: Arc<Peer>,
     /// The last export: key, rights, and [`Owner::revoked`] then.
     last: (u32, u32, u32),
+    imports: Imports,
 }
 
 /// The proof of the identity of this process, for direct copies.
@@ -181,7 +193,7 @@ impl DirectCopy {
         });
         memory::add_exporter(&owner).map_err(error)?;
         rings.copy_directly();
-        Ok(Self { owner, peer, last: (0, 0, 0) })
+        Ok(Self { owner, peer, last: (0, 0, 0), imports: Imports::default() })
     }
 
     /// The connection ends: the peer begins no further copy.
@@ -205,6 +217,14 @@ impl DirectCopy {
         }
     }
 
+    /// Unmaps memory of the peer whose keys it has revoked.
+    #[inline]
+    pub(super) fn forget_revoked(&mut self) {
+        let Self { owner, imports, .. } = self;
+        let page = owner.rings.shared.export_page(owner.rings.ends().1);
+        imports.forget_revoked(page.changes(), |at| owner.rings.version(at));
+    }
+
     /// Whether the peer exports a key for this access.
     pub(super) fn is_exported(&self, remote: Access) -> bool {
         self.owner.rings.is_exported(remote)
@@ -221,35 +241,83 @@ impl DirectCopy {
     ///
     /// # Safety
     ///
-    /// For a read the caller must hold grants to write all of `local` but the first element.
-    pub(super) unsafe fn copy(&self, local: &mut [libc::iovec], remote: &[Access], len: usize) -> usize {
-        let Some(&Access { stag, rights, .. }) = remote.first() else { return 0 };
-        let hold = self.owner.rings.shared.export_page(self.owner.rings.ends().1).hold();
+    /// For a read the caller must hold grants to write all of `local` but the first element. With `backed`,
+    /// loads and stores in all of `local` but the first element must not fault.
+    pub(super) unsafe fn copy(
+        &mut self,
+        local: &mut [libc::iovec],
+        remote: &[Access],
+        len: usize,
+        backed: bool,
+    ) -> usize {
+        let Some(&Access { stag, .. }) = remote.first() else { return 0 };
+        let Self { owner, peer, imports, .. } = self;
+        let rings = &owner.rings;
+        let hold = rings.shared.export_page(rings.ends().1).hold();
         hold.take(stag);
-        let mut ranges = Ranges::new();
-        let located = self.owner.rings.exported(stag).is_some_and(|exported| {
-            let mut left = len;
-            remote.iter().all(|access| {
-                let access = Access { stag, rights, len: access.len.min(left), ..*access };
-                left -= access.len;
-                let found = exported.find(access);
-                found.is_some_and(|addr| ranges.push(addr, access.len))
-            })
-        });
-        let mut copied = Ok(0);
-        if located {
-            // SAFETY: the caller holds grants to write the local ranges of a read. If the peer is this
-            // process, it exports the ranges of a write, and revocation waits while `hold` has the key.
-            copied = unsafe {
-                match rights & REMOTE_READ {
-                    0 => self.peer.write(local, &mut ranges),
-                    _ => self.peer.read(local, &mut ranges),
-                }
-            };
+        let mut found = rings.exported(stag);
+        if let Some((version, exported)) = found.filter(|(_, exported)| backed && exported.file.is_some()) {
+            if matches!(imports.find(version, &exported), Import::Unknown) {
+                let number = exported.file.map_or(u32::MAX, |file| file.descriptor);
+                let file = Socket::noted(|| peer.descriptor(number)).ok();
+                // Revocation does not wait for the mapping.
+                hold.release();
+                imports.add(version, exported, file);
+                hold.take(stag);
+                found = rings.exported(stag);
+            }
         }
+        let copied = found.map_or(0, |(version, exported)| match imports.find(version, &exported) {
+            // SAFETY: the caller guarantees that `local` does not fault, and the grants.
+            Import::Mapped(view) if backed => unsafe { view.copy(&local[1..], remote, len) },
+            // SAFETY: the caller holds the grants. If the peer is this process, it exports the ranges of a
+            // write, and revocation waits while `hold` has the key.
+            _ => unsafe { copy_by_kernel(peer, local, &exported, remote, len) },
+        });
         hold.release();
-        copied.unwrap_or(0)
+        copied
     }
+}
+
+/// As [`DirectCopy::copy`], with a system call.
+///
+/// # Safety
+///
+/// As for [`DirectCopy::copy`]; if the peer is this process, the key must be taken.
+unsafe fn copy_by_kernel(
+    peer: &Peer,
+    local: &mut [libc::iovec],
+    exported: &Exported,
+    remote: &[Access],
+    len: usize,
+) -> usize {
+    let mut ranges = Ranges::new();
+    let located = within(remote, len).all(|access| {
+        let found = exported.find(access);
+        found.is_some_and(|addr| ranges.push(addr, access.len))
+    });
+    if !located {
+        return 0;
+    }
+    // SAFETY: the caller holds grants to write the local ranges of a read. If the peer is this process, the
+    // ranges of a write are exported, and not revoked as long as the key is taken.
+    let copied = unsafe {
+        match remote[0].rights & REMOTE_READ {
+            0 => peer.write(local, &mut ranges),
+            _ => peer.read(local, &mut ranges),
+        }
+    };
+    copied.unwrap_or(0)
+}
+
+/// The first `len` bytes of accesses with the key and the rights of the first one.
+fn within(remote: &[Access], mut len: usize) -> impl Iterator<Item = Access> + '_ {
+    remote.iter().map(move |access| {
+        let access =
+            Access { stag: remote[0].stag, rights: remote[0].rights, len: access.len.min(len), ..*access };
+        len -= access.len;
+        access
+    })
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ impl Local {
 
     /// Writes the payload of the next packet and of those behind it. False: it must be written alone.
     fn write_ahead(&mut self, headers: usize, from: Access, following: Following<'_>, room: usize) -> bool {
-        let (ring, at) = self.rings.target();
+        let (_, at) = self.rings.target();
         let space = ALIGN + headers;
         let frame = frame_len((headers + from.len).next_multiple_of(4));
         let fits = (Shared::contiguous(at, room.min(SIZE)) / frame).min(MOST_AHEAD);
@@ -112,30 +112,12 @@ impl Local {
             }
         }
         let len = pieces.len() * frame;
-        let written = self.rings.shared.write(ring, at, &ranges);
-        self.grants.clear();
-        if written != Ok(len) {
-            return false;
-        }
-        let end = (at % SIZE as u64) as usize + len;
-        self.written = self.written.max(end.next_multiple_of(4096).min(SIZE));
-        true
+        self.write(&ranges) == Ok(len)
     }
 
     /// Writes `frame` bytes at the end of what is in the ring: these parts, then at most [`PAD`] zeros. There
     /// is room for them, and they are contiguous.
     fn write_frame(&mut self, parts: &[Part<'_>], frame: usize) -> Result<(), LinkError> {
-        let (ring, at) = self.rings.target();
-        let end = (at % SIZE as u64) as usize + frame;
-        if end <= self.written && parts.iter().all(|part| matches!(part, Part::Bytes(_))) {
-            let mut n = at;
-            for part in parts {
-                let Part::Bytes(bytes) = part else { continue };
-                self.rings.shared.copy_in(ring, n, bytes);
-                n += bytes.len() as u64;
-            }
-            return Ok(());
-        }
         // The padding, too.
         let mut pieces = ArrayVec::<_, { MAX_PARTS_OF_FRAME + 1 }>::new();
         gather(&mut pieces, parts, self.accessor, &mut self.grants)?;
@@ -143,18 +125,16 @@ impl Local {
         let len = frame - parts.iter().map(Part::byte_len).sum::<usize>();
         let iov_base = zeros.as_ptr().cast_mut().cast();
         pieces.push(libc::iovec { iov_base, iov_len: len.min(PAD) });
-        let written = self.rings.shared.write(ring, at, &pieces);
-        self.grants.clear();
-        if written.map_err(link_error)? != frame {
-            return Err(LinkError::Memory(0, Unreachable::Fault));
+        match self.write(&pieces).map_err(link_error)? == frame {
+            true => Ok(()),
+            false => Err(LinkError::Memory(0, Unreachable::Fault)),
         }
-        self.written = self.written.max(end.next_multiple_of(4096).min(SIZE));
-        Ok(())
     }
 
     /// The next packets in the ring; `Ok(None)` if there are none. `Err`: the peer has closed the link, or
     /// the link has failed.
     pub(super) fn receive_packets(&mut self) -> Result<Option<Delivered>, LinkError> {
+        self.forget_revoked();
         let mut packets: Vec<u8> = Vec::new();
         let mut stride = 0;
         loop {

@@ -183,26 +183,9 @@ impl Local {
         if room == 0 {
             return Err(LinkError::Blocked);
         }
-        let (ring, at) = self.rings.target();
-        let first = (at % SIZE as u64) as usize;
-        if parts.iter().all(|part| matches!(part, Part::Bytes(_))) {
-            let mut n = 0;
-            for part in parts {
-                let Part::Bytes(bytes) = part else { continue };
-                let bytes = &bytes[..bytes.len().min(room - n)];
-                if first + n + bytes.len() > self.written && self.written < SIZE {
-                    break;
-                }
-                self.rings.shared.copy_in(ring, at + n as u64, bytes);
-                n += bytes.len();
-            }
-            if n > 0 {
-                return self.rings.put(n).map(|()| n).map_err(LinkError::Broken);
-            }
-        }
         let mut pieces = Pieces::new();
         gather(&mut pieces, parts, self.accessor, &mut self.grants)?;
-        let mut room = Shared::contiguous(at, room);
+        let mut room = Shared::contiguous(self.rings.target().1, room);
         let mut used = 0;
         for piece in &mut pieces {
             if room == 0 {
@@ -212,11 +195,32 @@ impl Local {
             room -= piece.iov_len;
             used += 1;
         }
-        let written = self.rings.shared.write(ring, at, &pieces[..used]);
-        self.grants.clear();
-        let n = written.map_err(link_error)?;
-        self.written = self.written.max((first + n).next_multiple_of(4096).min(SIZE));
+        let n = self.write(&pieces[..used]).map_err(link_error)?;
         self.rings.put(n).map(|()| n).map_err(LinkError::Broken)
+    }
+
+    /// Writes what was gathered behind the bytes of the ring, where there must be contiguous room: with loads
+    /// and stores if none can fault, else by [`Shared::write`]. The grants are released.
+    pub(super) fn write(&mut self, pieces: &[libc::iovec]) -> Result<usize, Errno> {
+        let (ring, at) = self.rings.target();
+        let first = (at % SIZE as u64) as usize;
+        let end = first + pieces.iter().map(|piece| piece.iov_len).sum::<usize>();
+        let written = if end <= self.written && self.grants.iter().all(Grant::is_backed) {
+            let mut to = at;
+            for piece in pieces {
+                let (from, len) = (piece.iov_base.cast::<u8>(), piece.iov_len);
+                // SAFETY: a piece is a slice, or memory for which there is a grant: it cannot fault.
+                unsafe { self.rings.shared.copy_from(ring, to, from, len) };
+                to += len as u64;
+            }
+            Ok(end - first)
+        } else {
+            self.rings.shared.write(ring, at, pieces)
+        };
+        self.grants.clear();
+        let end = first + written?;
+        self.written = self.written.max(end.next_multiple_of(4096).min(SIZE));
+        Ok(end - first)
     }
 
     /// The number of bytes in the ring, at most `wanted`. `Ok(0)`: the ring is empty and the peer has closed,
@@ -237,6 +241,7 @@ impl Local {
 
     /// Receives bytes; 0 is the end of the stream.
     pub(super) fn receive(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
+        self.forget_revoked();
         let n = self.look(into.len())?;
         if n == 0 {
             return sys::recv(&self.socket, into).map_err(link_error);
@@ -259,6 +264,11 @@ impl Local {
         let (ring, at) = self.rings.source();
         let placed = n.min(to.len);
         let mut done = 0;
+        if grant.is_backed() {
+            // SAFETY: `grant` permits writing the range, and stores cannot fault.
+            unsafe { self.rings.shared.copy_to(ring, at, grant.addr() as *mut u8, placed) };
+            done = placed;
+        }
         while done < placed {
             let len = Shared::contiguous(at + done as u64, placed - done);
             let iov_base = (grant.addr() + done as u64) as *mut libc::c_void;
@@ -285,12 +295,13 @@ impl Local {
 
     /// Copies directly between the memory of the peer and `local`; returns the number of bytes copied.
     pub(super) fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
-        let Some(direct) = &self.direct else { return 0 };
+        let Some(direct) = &mut self.direct else { return 0 };
         let is_up = !self.end.has_come.load(Ordering::Acquire) && !self.rings.is_left_behind();
         let len = remote.iter().map(|access| access.len).sum::<usize>().min(MOST);
         if !is_up || len == 0 || (self.is_stream && !direct.is_settled()) {
             return 0;
         }
+        direct.forget_revoked();
         let mut pieces = Pieces::new();
         // The first element is for the call itself.
         pieces.push(libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 });
@@ -306,11 +317,24 @@ impl Local {
             left -= piece.iov_len;
             used += 1;
         }
-        // SAFETY: `grants` cover all pieces but the first one and are held until the call has returned; for a
-        // read the accesses in `local` require write permission.
-        let copied = if left == 0 { unsafe { direct.copy(&mut pieces[..used], remote, len) } } else { 0 };
+        let backed = self.grants.iter().all(Grant::is_backed);
+        let copied = match left {
+            // SAFETY: `grants` cover all pieces but the first one and are held until the call has returned;
+            // for a read the accesses in `local` require write permission. Pieces without a grant are bytes
+            // of the connection, so with `backed` none can fault.
+            0 => unsafe { direct.copy(&mut pieces[..used], remote, len, backed) },
+            _ => 0,
+        };
         self.grants.clear();
         copied
+    }
+
+    /// Unmaps memory of the peer whose keys it has revoked. Called in each step.
+    #[inline]
+    pub(super) fn forget_revoked(&mut self) {
+        if let Some(direct) = self.direct.as_mut().filter(|_| !self.rings.is_left_behind()) {
+            direct.forget_revoked();
+        }
     }
 
     /// Counts requests that this end has executed by direct copies, which the peer does not see.

@@ -12,12 +12,12 @@
 //! with the PID that the kernel reports has the number there, it is the peer. The same read shows whether the
 //! kernel permits the access (ptrace(2), "access mode checking").
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use crate::lock;
 use crate::process::PerProcess;
@@ -158,6 +158,15 @@ impl Peer {
     /// Whether the process has ended, with all of its threads; waits up to `wait` for that.
     pub(super) fn has_ended(&self, wait: Duration) -> bool {
         is_readable_within(self.end.as_raw_fd(), wait)
+    }
+
+    /// A duplicate of a descriptor of the process (pidfd_getfd(2)), which must be that of its memory as long
+    /// as the caller holds the key for it. The errors of the call; ESRCH if the process has executed another
+    /// program.
+    pub(super) fn descriptor(&self, number: u32) -> Result<OwnedFd, Errno> {
+        let number = RawFd::try_from(number).map_err(|_| libc::EBADF)?;
+        let fd = to_errno(pidfd_getfd(&*self.end, number, PidfdGetfdFlags::empty()))?;
+        if self.has_memory(Duration::ZERO) { Ok(fd) } else { Err(libc::ESRCH) }
     }
 
     /// Copies the bytes of `local`, except its first element, which is overwritten, to ranges of the peer

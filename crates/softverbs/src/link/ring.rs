@@ -138,7 +138,7 @@ impl Rings {
     }
 
     /// Notifies the peer. On an error (ENOMEM and others) the peer stays asleep.
-    fn notify_peer(&self) -> Result<(), Errno> {
+    pub(super) fn notify_peer(&self) -> Result<(), Errno> {
         match sys::send(&self.notify, &[1]) {
             // The peer has unread notifications; or it has closed the socket, which TCP reports.
             Ok(_) | Err(libc::EAGAIN | libc::EPIPE | libc::ECONNRESET) => Ok(()),
@@ -244,9 +244,9 @@ impl Rings {
         self.copies_directly.store(true, Ordering::Relaxed);
     }
 
-    /// The key that the peer exports in the entry for `stag`. Before a copy this must be called after
-    /// [`KeyInUse::take`](crate::progress::export::KeyInUse::take).
-    pub(super) fn exported(&self, stag: u32) -> Option<Exported> {
+    /// The key that the peer exports in the entry for `stag`, and the version of the entry. Before a copy
+    /// this must be called after [`KeyInUse::take`](crate::progress::export::KeyInUse::take).
+    pub(super) fn exported(&self, stag: u32) -> Option<(u64, Exported)> {
         let theirs = self.ends().1;
         if !self.shared.export_page(theirs).gate().is_open() {
             return None;
@@ -254,9 +254,18 @@ impl Rings {
         self.shared.exported_keys(theirs)[Ledger::<EXPORTED_KEYS>::place(stag)].read()
     }
 
+    /// The version of the entry with this index of the keys that the peer exports, if there is a key.
+    pub(super) fn version(&self, at: usize) -> Option<u64> {
+        let theirs = self.ends().1;
+        if !self.shared.export_page(theirs).gate().is_open() {
+            return None;
+        }
+        self.shared.exported_keys(theirs)[at].read().map(|(version, _)| version)
+    }
+
     /// Whether the peer exports a key for this access.
     pub(super) fn is_exported(&self, remote: Access) -> bool {
-        self.exported(remote.stag).is_some_and(|exported| exported.find(remote).is_some())
+        self.exported(remote.stag).is_some_and(|(_, exported)| exported.find(remote).is_some())
     }
 
     /// The indices of this end and of the other one for [`Shared::export_page`].

@@ -26,7 +26,7 @@
 
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{
     FallocateFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
@@ -35,11 +35,11 @@ use rustix::io::retry_on_intr;
 
 use super::process::Proof;
 use crate::cancel::whole;
-use crate::fork;
+use crate::mapped::FileMapping;
 use crate::progress::export::{ExportGate, ExportedKey, KeyInUse};
 use crate::progress::wakeup::Wakeup;
 use crate::socket::Socket;
-use crate::sys::{Errno, again, check_len, errno, memory_file, page_size, to_errno, without_sigxfsz};
+use crate::sys::{Errno, again, check_len, copy_in_order, memory_file, page_size, to_errno, without_sigxfsz};
 use rpma_metrics::Copied;
 use transport::host::Served;
 
@@ -109,6 +109,8 @@ pub(super) struct ExportPage {
     /// whether the end exports anything.
     proof: [AtomicU64; 3],
     gate: ExportGate,
+    /// The number of changes of the exported keys that may concern mappings of the other end.
+    changes: AtomicU32,
     /// Written to by the other end.
     hold: Line<InUse>,
 }
@@ -137,6 +139,16 @@ impl ExportPage {
         &self.gate
     }
 
+    /// An exported key was replaced, or one with a file was revoked.
+    pub(super) fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often the other end has called [`ExportPage::changed`].
+    pub(super) fn changes(&self) -> u32 {
+        self.changes.load(Ordering::Acquire)
+    }
+
     pub(super) fn hold(&self) -> &KeyInUse {
         &self.hold.0.key
     }
@@ -158,20 +170,12 @@ impl ExportPage {
 }
 
 pub(super) struct Shared {
-    start: NonNull<u8>,
+    mapping: FileMapping,
     file: Socket,
     /// Whether pwritev(2) of the file is not permitted; likewise `no_reads` for preadv(2).
     no_writes: AtomicBool,
     no_reads: AtomicBool,
-    /// [`fork::generation`] of the process that has mapped it.
-    generation: u32,
 }
-
-// SAFETY: the mapping belongs to this object and not to a thread, so it can be used and unmapped on any.
-unsafe impl Send for Shared {}
-// SAFETY: all accesses through `&Shared` are atomic, or copies whose result may be any bytes while others
-// write.
-unsafe impl Sync for Shared {}
 
 fn header_len() -> usize {
     3 * page_size() as usize
@@ -241,15 +245,10 @@ impl Shared {
     }
 
     fn map(file: Socket) -> Result<Self, Errno> {
-        let (prot, len) = (libc::PROT_READ | libc::PROT_WRITE, total_len());
-        // SAFETY: a new mapping at an address that the kernel chooses.
-        let addr =
-            unsafe { libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, file.as_raw_fd(), 0) };
-        let start = NonNull::new(addr.cast::<u8>()).filter(|_| addr != libc::MAP_FAILED).ok_or_else(errno)?;
+        let mapping = FileMapping::new(&file, 0, total_len(), true)?;
+        mapping.keep_from_children()?;
         let (no_writes, no_reads) = (AtomicBool::new(false), AtomicBool::new(false));
-        let shared = Self { start, file, no_writes, no_reads, generation: fork::generation() };
-        // SAFETY: the range is the new mapping; MADV_DONTFORK changes nothing in this process.
-        check_len(unsafe { libc::madvise(addr, len, libc::MADV_DONTFORK) } as isize)?;
+        let shared = Self { mapping, file, no_writes, no_reads };
         shared.try_both_ways()?;
         Ok(shared)
     }
@@ -264,6 +263,10 @@ impl Shared {
         unsafe { self.read(0, 0, &[part]) }.map(drop)
     }
 
+    fn start(&self) -> NonNull<u8> {
+        self.mapping.start()
+    }
+
     /// The descriptor, to be passed to the peer.
     pub(super) fn file(&self) -> &Socket {
         &self.file
@@ -271,7 +274,7 @@ impl Shared {
 
     /// Whether this process is a child, forked after the mapping was made: children do not have it.
     pub(super) fn is_left_behind(&self) -> bool {
-        self.generation != fork::generation()
+        self.mapping.is_left_behind()
     }
 
     /// The words of ring 0 or 1. Must not be called in a forked child ([`Shared::is_left_behind`]).
@@ -280,7 +283,7 @@ impl Shared {
         // SAFETY: the words are in the first page of the mapping, which is allocated, aligned for them, and
         // lives as long as `self`. They consist of atomics, for which any value is valid. A peer that writes
         // them non-atomically can only cause other values.
-        unsafe { &*self.start.as_ptr().cast::<Words>().add(ring) }
+        unsafe { &*self.start().as_ptr().cast::<Words>().add(ring) }
     }
 
     /// The export page of the initiator, 0, or of the responder, 1. Must not be called in a forked child.
@@ -289,7 +292,7 @@ impl Shared {
         // SAFETY: the export pages are in the first page, after the words, whose size is a multiple of their
         // alignment. That page is allocated and lives as long as `self`; they consist of atomics, for which
         // any value is valid.
-        unsafe { &*self.start.as_ptr().add(2 * size_of::<Words>()).cast::<ExportPage>().add(end) }
+        unsafe { &*self.start().as_ptr().add(2 * size_of::<Words>()).cast::<ExportPage>().add(end) }
     }
 
     /// Publishes the identity of this end: of the initiator, 0, or of the responder, 1.
@@ -309,7 +312,7 @@ impl Shared {
         assert!(end < 2 && size_of::<[ExportedKey; EXPORTED_KEYS]>() <= page);
         // SAFETY: page 1 or 2 of the mapping, which the caller has checked to be allocated; it is aligned for
         // the keys and lives as long as `self`. They consist of atomics, for which any value is valid.
-        unsafe { &*self.start.as_ptr().add(page * (1 + end)).cast() }
+        unsafe { &*self.start().as_ptr().add(page * (1 + end)).cast() }
     }
 
     /// The offset in the file of byte `at` of a ring, modulo [`SIZE`], and how many of `len` bytes from there
@@ -328,28 +331,45 @@ impl Shared {
     /// Copies `bytes` to a ring, from byte `at` on. [`Shared::write`] must have written to these pages
     /// before.
     pub(super) fn copy_in(&self, ring: usize, at: u64, bytes: &[u8]) {
-        let (first, len) = Self::find(ring, at, bytes.len());
-        let (before, behind) = bytes.split_at(len);
+        // SAFETY: the bytes of a slice are mapped.
+        unsafe { self.copy_from(ring, at, bytes.as_ptr(), bytes.len()) };
+    }
+
+    /// As [`Shared::copy_in`], from other memory.
+    ///
+    /// # Safety
+    ///
+    /// Loads of the `len` bytes at `from` must not fault. Others may write to them: any bytes may be copied.
+    pub(super) unsafe fn copy_from(&self, ring: usize, at: u64, from: *const u8, len: usize) {
+        let (first, before) = Self::find(ring, at, len);
         let (start, _) = Self::find(ring, 0, 0);
         // SAFETY: both ranges are in the mapping: `find` has checked that the length is at most that of a
-        // ring. `bytes` does not overlap it, since the only references into the mapping are to words and
-        // keys.
+        // ring. The source does not overlap it: neither slices nor registered memory do.
         unsafe {
-            std::ptr::copy_nonoverlapping(before.as_ptr(), self.start.as_ptr().add(first), before.len());
-            std::ptr::copy_nonoverlapping(behind.as_ptr(), self.start.as_ptr().add(start), behind.len());
+            std::ptr::copy_nonoverlapping(from, self.start().as_ptr().add(first), before);
+            std::ptr::copy_nonoverlapping(from.add(before), self.start().as_ptr().add(start), len - before);
         }
     }
 
     /// Copies bytes out of a ring, from byte `at` on.
     pub(super) fn copy_out(&self, ring: usize, at: u64, into: &mut [u8]) {
-        let (first, len) = Self::find(ring, at, into.len());
-        let (before, behind) = into.split_at_mut(len);
+        // SAFETY: `into` is lent exclusively.
+        unsafe { self.copy_to(ring, at, into.as_mut_ptr(), into.len()) };
+    }
+
+    /// As [`Shared::copy_out`], to other memory.
+    ///
+    /// # Safety
+    ///
+    /// The caller must hold a grant to write the `len` bytes at `to`, or own them, and stores must not fault.
+    pub(super) unsafe fn copy_to(&self, ring: usize, at: u64, to: *mut u8, len: usize) {
+        let (first, before) = Self::find(ring, at, len);
         let (start, _) = Self::find(ring, 0, 0);
-        // SAFETY: both ranges are in the mapping, as `find` has checked, and do not overlap `into`. If the
-        // peer writes at the same time, any bytes are copied; the caller treats them as untrusted.
+        // SAFETY: both ranges are in the mapping, as `find` has checked, and do not overlap the target. If
+        // the peer writes at the same time, any bytes are copied; the caller treats them as untrusted.
         unsafe {
-            std::ptr::copy_nonoverlapping(self.start.as_ptr().add(first), before.as_mut_ptr(), before.len());
-            std::ptr::copy_nonoverlapping(self.start.as_ptr().add(start), behind.as_mut_ptr(), behind.len());
+            copy_in_order(self.start().as_ptr().add(first), to, before);
+            copy_in_order(self.start().as_ptr().add(start), to.add(before), len - before);
         }
     }
 
@@ -368,7 +388,7 @@ impl Shared {
             &self.no_writes,
             || without_sigxfsz(|| check_len(again(call))),
             || {
-                let to = range(self.start, offset, parts);
+                let to = range(self.start(), offset, parts);
                 // SAFETY: `parts` has `count` elements, whose memory the kernel only reads; `to` is a range
                 // of the mapping within a ring, without references to it.
                 unsafe { libc::process_vm_writev(libc::getpid(), parts.as_ptr(), count as _, &to, 1, 0) }
@@ -392,23 +412,12 @@ impl Shared {
             &self.no_reads,
             || check_len(again(call)),
             || {
-                let from = range(self.start, offset, parts);
+                let from = range(self.start(), offset, parts);
                 // SAFETY: `parts` has `count` elements, to whose memory the caller may write; `from` is a
                 // range of the mapping within a ring, which is only read.
                 unsafe { libc::process_vm_readv(libc::getpid(), parts.as_ptr(), count as _, &from, 1, 0) }
             },
         )
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // In a forked child another mapping may be at this address.
-        if !self.is_left_behind() {
-            // SAFETY: the mapping belongs to this object, and every reference into it borrows from the
-            // object.
-            unsafe { libc::munmap(self.start.as_ptr().cast(), total_len()) };
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Whether memory may be registered: the driver of a device pins the pages, which fails with EFAULT where the
-//! mapping lacks the protection.
+//! What memory is mapped, and so whether it may be registered: the driver of a device pins the pages, which
+//! fails with EFAULT where the mapping lacks the protection.
 //!
 //! Nothing is pinned, populated or touched here: only the mappings of the range are queried. On Linux 6.11
 //! and newer that takes one ioctl(2) a mapping, 2.6 us including open(2) and close(2). Older kernels have the
@@ -10,6 +10,8 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsRawFd;
+
+use rustix::fs::makedev;
 
 use crate::sys;
 
@@ -22,7 +24,7 @@ struct Query {
     addr: u64,
     start: u64,
     end: u64,
-    protection: u64,
+    flags_found: u64,
     page_size: u64,
     offset: u64,
     inode: u64,
@@ -36,40 +38,77 @@ const PROCMAP_QUERY: libc::c_ulong =
     3 << 30 | (size_of::<Query>() as libc::c_ulong) << 16 | (b'f' as libc::c_ulong) << 8 | 17;
 const READABLE: u64 = 1;
 const WRITABLE: u64 = 2;
+const SHARED: u64 = 8;
 /// The most bytes of /proc/self/maps that are read.
 const MOST_TEXT: u64 = 64 * 1024;
 
-/// A mapping: its start, its end and its protection.
-type Mapped = (u64, u64, u64);
-
-/// Whether all of a range is mapped and readable, or, if `write`, writable.
-pub(crate) fn is_accessible(start: u64, len: u64, write: bool) -> bool {
-    // As in a device's driver, write permission suffices for a region that is written.
-    let needed = if write { WRITABLE } else { READABLE };
-    // This file has the mappings even if the main thread has ended. Without descriptors or /proc only holes
-    // are detected.
-    let Ok(maps) = File::open("/proc/thread-self/maps") else { return sys::is_mapped(start, len) };
-    covers(start, len, needed, |at| query(&maps, at))
-        .or_else(|| covered_by_lines(maps, start, len, needed))
-        .unwrap_or_else(|| sys::is_mapped(start, len))
+/// A mapping: its range, its protection and whether it is shared, and the file at its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mapped {
+    start: u64,
+    end: u64,
+    flags: u64,
+    file: FilePart,
 }
 
-/// Whether mappings with this protection cover a range. `next` returns the first mapping that ends after an
-/// address, if any. `None` if it cannot tell.
-fn covers(start: u64, len: u64, needed: u64, next: impl Fn(u64) -> Option<Option<Mapped>>) -> Option<bool> {
+/// A part of a file that is mapped; without a file, the inode is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FilePart {
+    pub device: u64,
+    pub inode: u64,
+    pub offset: u64,
+}
+
+/// What is mapped in a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Part of it is not mapped, or lacks the protection.
+    Inaccessible,
+    /// One shared mapping of a file.
+    Shared(FilePart),
+    Other,
+}
+
+/// What is mapped in a range. It is accessible if all of it is readable, or, if `write`, writable.
+pub(crate) fn content(start: u64, len: u64, write: bool) -> Content {
+    // As in a device's driver, write permission suffices for a region that is written.
+    let needed = if write { WRITABLE } else { READABLE };
+    // Without descriptors or /proc only holes are detected.
+    let holes = || if sys::is_mapped(start, len) { Content::Other } else { Content::Inaccessible };
+    // This file has the mappings even if the main thread has ended.
+    let Ok(maps) = File::open("/proc/thread-self/maps") else { return holes() };
+    covers(start, len, needed, |at| query(&maps, at))
+        .or_else(|| covered_by_lines(maps, start, len, needed))
+        .unwrap_or_else(holes)
+}
+
+/// [`content`] by `next`, which returns the first mapping that ends after an address, if any. `None` if it
+/// cannot tell.
+fn covers(
+    start: u64,
+    len: u64,
+    needed: u64,
+    next: impl Fn(u64) -> Option<Option<Mapped>>,
+) -> Option<Content> {
     let end = start.saturating_add(len);
-    let mut at = start;
+    let (mut at, mut content) = (start, Content::Other);
     while at < end {
-        match next(at)? {
-            Some((from, to, protection)) if from <= at && at < to && protection & needed != 0 => at = to,
-            _ => return Some(false),
-        }
+        let found =
+            next(at)?.filter(|found| found.start <= at && at < found.end && found.flags & needed != 0);
+        let Some(Mapped { start: from, end: to, flags, file }) = found else {
+            return Some(Content::Inaccessible);
+        };
+        content = match at == start && to >= end && flags & SHARED != 0 && file.inode != 0 {
+            true => Content::Shared(FilePart { offset: file.offset + (at - from), ..file }),
+            false => Content::Other,
+        };
+        at = to;
     }
-    Some(true)
+    Some(content)
 }
 
 /// The same from the text of /proc/self/maps, of which [`MOST_TEXT`] bytes are read.
-fn covered_by_lines(lines: impl Read, start: u64, len: u64, needed: u64) -> Option<bool> {
+fn covered_by_lines(lines: impl Read, start: u64, len: u64, needed: u64) -> Option<Content> {
     let mut text = String::new();
     lines.take(MOST_TEXT).read_to_string(&mut text).ok()?;
     let complete = (text.len() as u64) < MOST_TEXT;
@@ -77,7 +116,7 @@ fn covered_by_lines(lines: impl Read, start: u64, len: u64, needed: u64) -> Opti
     mappings.try_reserve_exact(text.split_inclusive('\n').count()).ok()?;
     mappings.extend(text.split_inclusive('\n').filter_map(parse));
     covers(start, len, needed, |at| {
-        let found = mappings.iter().find(|(_, end, _)| at < *end).copied();
+        let found = mappings.iter().find(|mapped| at < mapped.end).copied();
         if found.is_some() || complete { Some(found) } else { None }
     })
 }
@@ -88,7 +127,15 @@ fn query(maps: &File, addr: u64) -> Option<Option<Mapped>> {
     // SAFETY: the kernel reads and writes only the structure, which contains its size: the query requests
     // neither a name nor a build ID.
     match unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut query) } {
-        0 => Some(Some((query.start, query.end, query.protection))),
+        0 => {
+            let Query { start, end, flags_found: flags, offset, inode, device: [major, minor], .. } = query;
+            Some(Some(Mapped {
+                start,
+                end,
+                flags,
+                file: FilePart { device: makedev(major, minor), inode, offset },
+            }))
+        }
         _ if sys::errno() == libc::ENOENT => Some(None),
         _ => None,
     }
@@ -96,17 +143,40 @@ fn query(maps: &File, addr: u64) -> Option<Option<Mapped>> {
 
 /// A line of /proc/self/maps.
 fn parse(line: &str) -> Option<Mapped> {
-    let (range, rest) = line.strip_suffix('\n')?.split_once(' ')?;
-    let (start, end) = range.split_once('-')?;
-    let address = |text| u64::from_str_radix(text, 16).ok();
-    let readable = if rest.starts_with('r') { READABLE } else { 0 };
-    let writable = if rest.as_bytes().get(1) == Some(&b'w') { WRITABLE } else { 0 };
-    Some((address(start)?, address(end)?, readable | writable))
+    let mut words = line.strip_suffix('\n')?.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let hex = |text| u64::from_str_radix(text, 16).ok();
+    let (permissions, offset, device, inode) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    let (major, minor) = device.split_once(':')?;
+    let number = |text| u32::from_str_radix(text, 16).ok();
+    let flag = |at: usize, letter: u8, flag: u64| {
+        if permissions.as_bytes().get(at) == Some(&letter) { flag } else { 0 }
+    };
+    Some(Mapped {
+        start: hex(start)?,
+        end: hex(end)?,
+        flags: flag(0, b'r', READABLE) | flag(1, b'w', WRITABLE) | flag(3, b's', SHARED),
+        file: FilePart {
+            device: makedev(number(major)?, number(minor)?),
+            inode: inode.parse().ok()?,
+            offset: hex(offset)?,
+        },
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ANONYMOUS: FilePart = FilePart { device: 0, inode: 0, offset: 0 };
+
+    fn is_accessible(start: u64, len: u64, write: bool) -> bool {
+        content(start, len, write) != Content::Inaccessible
+    }
+
+    fn mapped(start: u64, end: u64, flags: u64) -> Mapped {
+        Mapped { start, end, flags, file: ANONYMOUS }
+    }
 
     #[test]
     fn a_range_needs_the_protection_everywhere() {
@@ -150,11 +220,11 @@ mod tests {
             return;
         };
         // The page may be in one mapping with the memory before it.
-        let (start, end, protection) = first.unwrap();
-        assert!(start <= map.addr() && end == map.addr() + page);
-        assert_eq!(protection & 3, READABLE | WRITABLE);
+        let first = first.unwrap();
+        assert!(first.start <= map.addr() && first.end == map.addr() + page);
+        assert_eq!((first.flags & 11, first.file), (READABLE | WRITABLE, ANONYMOUS));
         assert_eq!(at(page), Some(None));
-        assert_eq!(at(2 * page).unwrap().map(|found| found.0), Some(map.addr() + 2 * page));
+        assert_eq!(at(2 * page).unwrap().map(|found| found.start), Some(map.addr() + 2 * page));
     }
 
     #[test]
@@ -167,13 +237,13 @@ mod tests {
     #[test]
     fn a_mapping_that_ends_where_the_range_begins_covers_nothing() {
         let covered = |mapping| covers(0x1000, 1, READABLE, |_| Some(Some(mapping)));
-        assert_eq!(covered((0, 0x1000, READABLE)), Some(false));
-        assert_eq!(covered((0, 0x1001, READABLE)), Some(true));
+        assert_eq!(covered(mapped(0, 0x1000, READABLE)), Some(Content::Inaccessible));
+        assert_eq!(covered(mapped(0, 0x1001, READABLE)), Some(Content::Other));
     }
 
     #[test]
     fn the_text_shows_which_mappings_cover_a_range() {
-        let text = "1000-3000 rw-p 0\n3000-4000 r--p 0\n6000-7000 rw-p 0\n";
+        let text = "1000-3000 rw-p 0 0:0 0\n3000-4000 r--p 0 0:0 0\n6000-7000 rw-p 0 0:0 0\n";
         for (start, len, needed, expected) in [
             (0x1000, 0x3000, READABLE, true),
             (0x1000, 0x2000, WRITABLE, true),
@@ -188,9 +258,24 @@ mod tests {
             (0x6fff, 1, WRITABLE, true),
             (0x7000, 1, READABLE, false),
         ] {
-            let covered = covered_by_lines(text.as_bytes(), start, len, needed);
-            assert_eq!(covered, Some(expected), "{len:#x} bytes from {start:#x} on");
+            let content = covered_by_lines(text.as_bytes(), start, len, needed).unwrap();
+            let accessible = content != Content::Inaccessible;
+            assert_eq!(accessible, expected, "{len:#x} bytes from {start:#x} on");
         }
+    }
+
+    #[test]
+    fn a_file_is_found_if_one_shared_mapping_of_it_covers_the_range() {
+        let text = "1000-3000 rw-s 7000 0:1f 55\n3000-4000 rw-s 1000 0:1f 55\n6000-7000 rw-p 0 0:1f 55\n\
+                    8000-9000 rw-s 0 0:0 0\n";
+        let content = |start, len| covered_by_lines(text.as_bytes(), start, len, WRITABLE);
+        let part = |offset| Some(Content::Shared(FilePart { device: makedev(0, 0x1f), inode: 55, offset }));
+        assert_eq!(content(0x1000, 0x2000), part(0x7000));
+        assert_eq!(content(0x1234, 0x100), part(0x7234));
+        assert_eq!(content(0x3fff, 1), part(0x1fff));
+        assert_eq!(content(0x1000, 0x2001), Some(Content::Other), "two mappings");
+        assert_eq!(content(0x6000, 1), Some(Content::Other), "private");
+        assert_eq!(content(0x8000, 1), Some(Content::Other), "no file");
     }
 
     #[test]
@@ -212,11 +297,11 @@ mod tests {
         };
         assert_eq!(most, 1024);
         // All of it is read, and the end is recognized.
-        assert_eq!(covered(most - 1, most - 1), Some(true));
-        assert_eq!(covered(most - 1, most), Some(false));
+        assert_eq!(covered(most - 1, most - 1), Some(Content::Other));
+        assert_eq!(covered(most - 1, most), Some(Content::Inaccessible));
         for lines in [most, most + 1] {
-            assert_eq!(covered(lines, 1), Some(true));
-            assert_eq!(covered(lines, most), Some(true));
+            assert_eq!(covered(lines, 1), Some(Content::Other));
+            assert_eq!(covered(lines, most), Some(Content::Other));
             assert_eq!(covered(lines, most + 1), None);
         }
     }
@@ -224,9 +309,11 @@ mod tests {
     #[test]
     fn lines_of_the_text_are_parsed() {
         let line = "7f00000000-7f00002000 rw-p 00000000 00:00 0 \n";
-        assert_eq!(parse(line), Some((0x7f_0000_0000, 0x7f_0000_2000, READABLE | WRITABLE)));
-        assert_eq!(parse(&line.replace("rw-p", "r--s")).map(|m| m.2), Some(READABLE));
-        assert_eq!(parse(&line.replace("rw-p", "---p")).map(|m| m.2), Some(0));
+        assert_eq!(parse(line), Some(mapped(0x7f_0000_0000, 0x7f_0000_2000, READABLE | WRITABLE)));
+        assert_eq!(parse(&line.replace("rw-p", "r--s")).map(|m| m.flags), Some(READABLE | SHARED));
+        assert_eq!(parse(&line.replace("rw-p", "---p")).map(|m| m.flags), Some(0));
+        let file = parse(&line.replace("00000000 00:00 0 ", "00003000 fd:02 77 /a file")).unwrap().file;
+        assert_eq!(file, FilePart { device: makedev(0xfd, 2), inode: 77, offset: 0x3000 });
         assert_eq!(parse(line.trim_end()), None, "a line that was cut");
     }
 }

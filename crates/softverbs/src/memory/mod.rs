@@ -4,8 +4,10 @@
 //! [`table`] is the table of memory regions. Every access, whether by a work request of this process or by a
 //! remote peer, first acquires a [`Grant`] from it. [`place`] copies bytes under grants, aligned words with a
 //! single store ([`word`]); [`exchange`] carries out atomic operations; [`durable`] makes regions durable.
-//! [`mapping`] checks which memory may be registered; [`exporters`] tracks the peers that copy directly.
+//! [`mapping`] finds what memory is mapped, and [`backing`] maps memory of a memfd again; [`exporters`]
+//! tracks the peers that copy directly.
 
+pub(crate) mod backing;
 mod durable;
 mod exchange;
 mod exporters;
@@ -14,14 +16,15 @@ mod place;
 mod table;
 mod word;
 
+pub(crate) use backing::Backing;
 pub(crate) use durable::make_durable;
 pub(crate) use exchange::change;
 pub(crate) use exporters::{Exporter, add_exporter, remove_exporter};
-pub(crate) use mapping::is_accessible;
+pub(crate) use mapping::{Content, content};
 pub(crate) use place::{Batch, fetch, fetch_pieces, store};
 #[cfg(test)]
 pub(crate) use table::FULL;
-pub(crate) use table::{Change, Grant, Region, acquire, register_at, try_deregister, whole};
+pub(crate) use table::{Change, Changed, Grant, Region, acquire, register_at, try_deregister, whole};
 pub(crate) use table::{alloc_window, another_key, bind_window, free_window, invalidate};
 #[cfg(any(test, fuzzing))]
 pub(crate) use table::{deregister, register};

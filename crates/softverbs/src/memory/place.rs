@@ -3,7 +3,8 @@
 //!
 //! A program may unmap registered memory at any time. That must end a connection, not the process, so the
 //! kernel copies, and reports EFAULT where a plain copy would cause SIGSEGV: the socket calls transfer large
-//! payloads directly, and process_vm_readv(2) on this process copies small ones, many in one call.
+//! payloads directly, and process_vm_readv(2) on this process copies small ones, many in one call. Memory
+//! with a [`Backing`](super::Backing) is copied by loads and stores.
 //!
 //! # Eight aligned bytes
 //!
@@ -50,6 +51,25 @@ impl Placement {
     fn is_word(&self) -> bool {
         self.len == 8 && self.grant.addr() % 8 == 0
     }
+
+    fn way(&self) -> Way {
+        match (self.grant.is_backed(), self.is_word()) {
+            (true, _) => Way::Plain,
+            (false, true) => Way::Word,
+            (false, false) => Way::Kernel,
+        }
+    }
+}
+
+/// How a placement is executed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By stores of this process.
+    Plain,
+    /// By a single store, of the kernel if it can.
+    Word,
+    /// By a copy of the kernel.
+    Kernel,
 }
 
 /// Placements that are executed together, in order.
@@ -83,17 +103,29 @@ impl Batch {
     }
 }
 
-/// Executes runs of words and runs of other placements in order. `by_kernel`: the kernel does the stores if
-/// it can.
+/// Executes runs of placements that are made in one way, in order. `by_kernel`: the kernel stores words if it
+/// can.
 fn place_all(all: &[Placement], process: Process, input: &[u8], by_kernel: bool) -> Result<(), usize> {
     let mut done = 0;
-    for run in all.chunk_by(|a, b| a.is_word() == b.is_word()) {
-        let placed = match run[0].is_word() {
-            true => store_all(run, input, by_kernel),
-            false => copy(process, run, input),
+    for run in all.chunk_by(|a, b| a.way() == b.way()) {
+        let placed = match run[0].way() {
+            Way::Plain => store_plainly(run, input),
+            Way::Word => store_all(run, input, by_kernel),
+            Way::Kernel => copy(process, run, input),
         };
         placed.map_err(|k| done + k)?;
         done += run.len();
+    }
+    Ok(())
+}
+
+/// Executes placements in memory with a backing.
+fn store_plainly(run: &[Placement], input: &[u8]) -> Result<(), usize> {
+    for (k, placement) in run.iter().enumerate() {
+        let bytes = input.get(placement.from..placement.from + placement.len).ok_or(k)?;
+        // SAFETY: the placement holds a grant to write the range, which the library has mapped. `bytes` is
+        // memory of the connection, which is not in that mapping.
+        unsafe { sys::copy_in_order(bytes.as_ptr(), placement.grant.addr() as *mut u8, bytes.len()) };
     }
     Ok(())
 }
@@ -175,7 +207,11 @@ pub(crate) fn store(access: Access, by: impl Into<Accessor>, word: [u8; 8]) -> R
     if !placement.is_word() {
         return Err(Unchanged::Misaligned);
     }
-    store_all(&[placement], &word, true).map_err(|_| Unchanged::Fault)
+    let placed = match placement.way() {
+        Way::Plain => store_plainly(&[placement], &word),
+        Way::Word | Way::Kernel => store_all(&[placement], &word, true),
+    };
+    placed.map_err(|_| Unchanged::Fault)
 }
 
 /// Copies bytes out of registered memory.
@@ -217,6 +253,16 @@ pub(crate) fn fetch_pieces(
         }
         grants.push(grant);
         rest = &rest[count..];
+    }
+    if grants.iter().all(Grant::is_backed) {
+        for (n, (addr, len)) in sources.into_iter().enumerate() {
+            let to = into.get_mut(n * stride..n * stride + len).ok_or(Unreachable::Fault)?;
+            // SAFETY: a grant permits reading the piece, which the library has mapped. `into` is memory of
+            // the connection, which is not in that mapping.
+            unsafe { std::ptr::copy_nonoverlapping(addr as *const u8, to.as_mut_ptr(), len) };
+        }
+        fence(Ordering::Acquire);
+        return Ok(());
     }
     match sys::copy_from(process, &sources, into, stride) {
         Ok(()) => Ok(()),

@@ -26,21 +26,22 @@
 //! so relaxed loads suffice; `state` orders them. `stag` is also read to find the slot, before the slot is
 //! known to be valid, and therefore compared again afterwards.
 //!
-//! Registration takes no lock, either. A lock that another thread holds when the process forks would stay
-//! locked in the child, which could then register nothing. A registration interrupted by a fork costs the
-//! child one slot.
+//! Registration takes no lock, either, except of memory with a [`Backing`]. A lock that another thread holds
+//! when the process forks would stay locked in the child, which could then register nothing. A registration
+//! interrupted by a fork costs the child one slot.
 #![forbid(unsafe_code)]
 
 mod change;
 mod window;
 
-pub(crate) use change::Change;
+pub(crate) use change::{Change, Changed};
 pub(crate) use window::{alloc_window, another_key, bind_window, free_window, invalidate};
 
 use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
+use super::backing::{self, Backing};
 use super::exporters;
 use crate::limits::{MAX_MR, REVOKE_WAIT};
 use crate::probes;
@@ -124,6 +125,9 @@ struct Slot {
     /// The memory address minus the address of the access, modulo 2^64: 0 unless the region has a separate
     /// iova.
     delta: AtomicU64,
+    /// The address that is accessed minus that in the mapping of the program, modulo 2^64: 0 unless the
+    /// memory has a [`Backing`]. Part of `delta`.
+    shift: AtomicU64,
     /// While a region is re-registered, the STag of the slot with its new description; in that slot, the STag
     /// of the region. For a window, the number of the queue pair that bound it.
     other: AtomicU32,
@@ -140,8 +144,7 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// The memory address of the range. It equals the address of the access unless the region has a separate
-    /// iova.
+    /// The memory address of the range, in the mapping of the library if the memory has a [`Backing`].
     #[inline]
     pub(crate) fn addr(&self) -> u64 {
         self.addr
@@ -151,6 +154,13 @@ impl Grant {
     pub(crate) fn persistent(&self) -> Option<(u64, u64)> {
         let is = self.slot.access.load(Ordering::Relaxed) & FLUSH_PERSISTENT != 0;
         is.then(|| self.slot.memory())
+    }
+
+    /// Whether loads and stores of this process cannot fault, because the library itself has mapped the
+    /// memory. Else the program may unmap it at any time, and the kernel has to copy.
+    #[inline]
+    pub(crate) fn is_backed(&self) -> bool {
+        self.slot.shift.load(Ordering::Relaxed) != 0
     }
 
     /// The description that a peer needs for direct copies; it may be exported while the grant is held.
@@ -166,7 +176,8 @@ impl Grant {
         // A thread that invalidates the slot waits for this grant and then sees the flag.
         slot.access.fetch_or(EXPORTED, Ordering::Relaxed);
         let (start, len) = (slot.iova.load(Ordering::Relaxed), slot.len.load(Ordering::Relaxed));
-        Some(Exported { stag, rights, start, len, delta: slot.delta.load(Ordering::Relaxed) })
+        let file = if self.is_backed() { backing::file_offset(stag) } else { None };
+        Some(Exported { stag, rights, start, len, delta: slot.delta.load(Ordering::Relaxed), file })
     }
 
     /// [`lose_writes`] has been called for memory of this region.
@@ -332,19 +343,23 @@ impl<const SHIFT: u32> Table<SHIFT> {
 }
 
 impl Slot {
-    /// The address and the length of the memory of the region.
+    /// The address and the length of the memory of the region, as the program has mapped it.
     fn memory(&self) -> (u64, u64) {
         let (iova, delta) = (self.iova.load(Ordering::Relaxed), self.delta.load(Ordering::Relaxed));
-        (iova.wrapping_add(delta), self.len.load(Ordering::Relaxed))
+        let addr = iova.wrapping_add(delta).wrapping_sub(self.shift.load(Ordering::Relaxed));
+        (addr, self.len.load(Ordering::Relaxed))
     }
 
-    /// Stores the description of a region in a slot that no other thread uses.
-    fn describe(&self, region: Region, iova: u64) {
+    /// Stores the description of a region in a slot that no other thread uses. `backed`: the address of the
+    /// memory in the mapping of the library.
+    fn describe(&self, region: Region, iova: u64, backed: Option<u64>) {
+        let accessed = backed.unwrap_or(region.addr);
+        self.shift.store(accessed.wrapping_sub(region.addr), Ordering::Relaxed);
         self.access.store(region.access, Ordering::Relaxed);
         self.pd.store(region.pd, Ordering::Relaxed);
         self.iova.store(iova, Ordering::Relaxed);
         self.len.store(region.len, Ordering::Relaxed);
-        self.delta.store(region.addr.wrapping_sub(iova), Ordering::Relaxed);
+        self.delta.store(accessed.wrapping_sub(iova), Ordering::Relaxed);
     }
 
     /// Invalidates a slot and waits for accesses in progress.
@@ -383,6 +398,20 @@ impl Slot {
         }
     }
 
+    /// The address of the first byte in the mapping of the library, if the memory has a backing.
+    fn backed(&self) -> Option<u64> {
+        let (iova, delta) = (self.iova.load(Ordering::Relaxed), self.delta.load(Ordering::Relaxed));
+        (self.shift.load(Ordering::Relaxed) != 0).then(|| iova.wrapping_add(delta))
+    }
+
+    /// Takes the backing of a region, if it has one.
+    fn take_backing(&self, stag: u32) -> Option<Backing> {
+        match self.shift.load(Ordering::Relaxed) {
+            0 => None,
+            _ => backing::remove(stag),
+        }
+    }
+
     /// Frees an invalidated slot. Any remaining grant will be denied.
     fn release(&self) {
         self.stag.store(0, Ordering::Relaxed);
@@ -402,15 +431,17 @@ fn random() -> Result<[u32; 2], Errno> {
 /// Registers a region whose iova is its address.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn register(region: Region) -> Result<u32, Errno> {
-    register_at(region, region.addr)
+    register_at(region, region.addr, None)
 }
 
 /// Registers a region and returns its STag, which is both lkey and rkey. `iova` is the address of the first
-/// byte in accesses; `iova + region.len` must not exceed 64 bits. ENOMEM if all STags are in use or memory
-/// for the table is short, EIO if the system provides no random bytes.
-pub(crate) fn register_at(region: Region, iova: u64) -> Result<u32, Errno> {
+/// byte in accesses; `iova + region.len` must not exceed 64 bits. With the `backing` of the memory, accesses
+/// go there. ENOMEM if all STags are in use or memory for the table is short, EIO if the system provides no
+/// random bytes.
+pub(crate) fn register_at(region: Region, iova: u64, backing: Option<Backing>) -> Result<u32, Errno> {
     let (_, slot, stag) = TABLE.take()?;
-    slot.describe(region, iova);
+    let backed = backing.and_then(|backing| backing::keep(stag, backing));
+    slot.describe(region, iova, backed);
     slot.other.store(0, Ordering::Relaxed);
     slot.uses.store(0, Ordering::Relaxed);
     slot.state.fetch_or(VALID, Ordering::Release);
@@ -440,6 +471,7 @@ pub(crate) fn try_deregister(stag: u32) -> Result<(), Errno> {
         return Err(e);
     }
     slot.state.fetch_and(!WITHDRAWN, Ordering::Relaxed);
+    drop(slot.take_backing(stag));
     TABLE.give_back(level, slot);
     probes::deregister(stag);
     Ok(())

@@ -15,7 +15,7 @@ use transport::roce::wire::gid;
 /// The beginning of an offer: the version of the layout of the memory and of the packets in it. The evidence
 /// of the listener follows, the number of the descriptor that is the evidence of the initiator, the numbers
 /// and the GIDs of both queue pairs, those of the initiator first.
-const OFFER: &[u8] = b"softverbs roce 1";
+const OFFER: &[u8] = b"softverbs roce 2";
 const GID_LEN: usize = 16;
 const OFFER_LEN: usize =
     OFFER.len() + evidence::LEN + size_of::<RawFd>() + 2 * size_of::<u32>() + 2 * GID_LEN;
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(parse(&message, Evidence([8; evidence::LEN])), None);
         assert_eq!(parse(&message[..OFFER_LEN - 1], own), None);
         assert_eq!(parse(&[&message[..], b"x"].concat(), own), None);
-        let other_version = [b"softverbs roce 2", &message[OFFER.len()..]].concat();
+        let other_version = [b"softverbs roce 1", &message[OFFER.len()..]].concat();
         assert_eq!(parse(&other_version, own), None);
     }
 }

@@ -22,7 +22,7 @@
 //! value that an owner reads can only make it wait.
 
 use super::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence, lock};
-use transport::access::Exported;
+use transport::access::{Exported, FileOffset};
 
 /// An entry for an exported key.
 #[repr(C)]
@@ -34,6 +34,9 @@ pub(crate) struct ExportedKey {
     start: AtomicU64,
     len: AtomicU64,
     delta: AtomicU64,
+    /// The descriptor of the owner plus one, 0 if the memory is not that of a file, the inode, and the
+    /// offset.
+    file: [AtomicU64; 3],
 }
 
 impl ExportedKey {
@@ -41,7 +44,8 @@ impl ExportedKey {
     pub(crate) fn new() -> Self {
         let zero = || AtomicU64::new(0);
         let (stag, rights) = (AtomicU32::new(0), AtomicU32::new(0));
-        Self { version: zero(), stag, rights, start: zero(), len: zero(), delta: zero() }
+        let file = [zero(), zero(), zero()];
+        Self { version: zero(), stag, rights, start: zero(), len: zero(), delta: zero(), file }
     }
 
     /// Called by the owner: exports a key. The entry may have had another key that is still in use.
@@ -54,31 +58,40 @@ impl ExportedKey {
         self.start.store(exported.start, Ordering::Relaxed);
         self.len.store(exported.len, Ordering::Relaxed);
         self.delta.store(exported.delta, Ordering::Relaxed);
+        let file =
+            exported.file.map_or([0; 3], |file| [u64::from(file.descriptor) + 1, file.inode, file.offset]);
+        self.file.iter().zip(file).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
         self.version.store(version.wrapping_add(1), Ordering::Release);
     }
 
     /// Called by the owner: revokes the key. No copy with it begins from now on; [`KeyInUse::is_of`] tells
-    /// whether one is in progress.
-    pub(crate) fn end(&self) {
+    /// whether one is in progress. Returns whether the peer may have mapped the memory.
+    pub(crate) fn end(&self) -> bool {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version | 1, Ordering::Relaxed);
+        self.file[0].load(Ordering::Relaxed) != 0
     }
 
-    /// Called by the importer: the exported key. Before a copy this must be called after [`KeyInUse::take`].
-    pub(crate) fn read(&self) -> Option<Exported> {
+    /// Called by the importer: the exported key, and a number that changes with each change of the entry.
+    /// Before a copy this must be called after [`KeyInUse::take`].
+    pub(crate) fn read(&self) -> Option<(u64, Exported)> {
         let version = self.version.load(Ordering::Acquire);
         if version == 0 || version % 2 == 1 {
             return None;
         }
+        let [descriptor, inode, offset] = self.file.each_ref().map(|word| word.load(Ordering::Relaxed));
         let exported = Exported {
             stag: self.stag.load(Ordering::Relaxed),
             rights: self.rights.load(Ordering::Relaxed),
             start: self.start.load(Ordering::Relaxed),
             len: self.len.load(Ordering::Relaxed),
             delta: self.delta.load(Ordering::Relaxed),
+            file: descriptor.checked_sub(1).and_then(|descriptor| {
+                Some(FileOffset { descriptor: u32::try_from(descriptor).ok()?, inode, offset })
+            }),
         };
         fence(Ordering::Acquire);
-        (self.version.load(Ordering::Relaxed) == version).then_some(exported)
+        (self.version.load(Ordering::Relaxed) == version).then_some((version, exported))
     }
 }
 
@@ -201,14 +214,16 @@ impl<const N: usize> Ledger<N> {
     }
 
     /// Revokes a key: no copy with it begins from now on; [`KeyInUse::is_of`] tells whether one is in
-    /// progress, even if another key has the entry now or the connection has ended.
-    pub(crate) fn revoke<'a>(&self, stag: u32, exported_keys: impl FnOnce() -> &'a [ExportedKey; N]) {
+    /// progress, even if another key has the entry now or the connection has ended. Returns whether the peer
+    /// may have mapped the memory.
+    pub(crate) fn revoke<'a>(&self, stag: u32, exported_keys: impl FnOnce() -> &'a [ExportedKey; N]) -> bool {
         let mut entries = lock(&self.0);
         let at = Self::place(stag);
         if entries.state == State::Open && entries.exported[at].0 == stag {
             entries.exported[at] = (NOTHING, 0);
-            exported_keys()[at].end();
+            return exported_keys()[at].end();
         }
+        false
     }
 
     /// The connection ends: revokes all keys at once, and exports none from now on.

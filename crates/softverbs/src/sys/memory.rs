@@ -4,7 +4,8 @@
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::num::NonZeroUsize;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::atomic::{Ordering, fence};
 
 use once_cell::race::OnceNonZeroUsize;
 
@@ -88,6 +89,63 @@ pub(super) fn modify_nothing(addr: u64) -> Result<(), Errno> {
         )
     };
     if ret < 0 { Err(errno()) } else { Ok(()) }
+}
+
+/// Copies with loads and stores of this process, so that the last bytes are stored last, up to 8 of them by
+/// one store: programs poll them. 2, 4 or 8 bytes are one load, and one store if the target is aligned.
+///
+/// # Safety
+///
+/// Both ranges must be mapped with the protection that the copy needs until it returns, must not overlap in
+/// the address space, and there must be no reference to bytes of the target. Others may write to both
+/// meanwhile: any bytes may be copied.
+#[inline]
+pub(crate) unsafe fn copy_in_order(from: *const u8, to: *mut u8, len: usize) {
+    /// The largest store, as a power of two.
+    const WORD: u32 = 3;
+    let Some(size) = len.checked_ilog2() else { return };
+    let end = to.wrapping_add(len) as usize;
+    let last = match len {
+        2 | 4 | 8 => len,
+        _ => 1 << end.trailing_zeros().min(size).min(WORD),
+    };
+    let first = len - last;
+    // SAFETY: both parts are in the ranges of the caller.
+    unsafe {
+        if first > 0 {
+            std::ptr::copy_nonoverlapping(from, to, first);
+        }
+        fence(Ordering::Release);
+        let (from, to) = (from.add(first), to.add(first));
+        match last {
+            8 => move_word::<u64>(from, to),
+            4 => move_word::<u32>(from, to),
+            2 => move_word::<u16>(from, to),
+            _ => move_word::<u8>(from, to),
+        }
+    }
+}
+
+/// Copies one integer.
+///
+/// # Safety
+///
+/// As for [`copy_in_order`].
+#[inline]
+unsafe fn move_word<T>(from: *const u8, to: *mut u8) {
+    let (from, to) = (from.cast::<T>(), to.cast::<T>());
+    // SAFETY: the caller guarantees that both are mapped; any bytes are an integer. An aligned store is
+    // volatile, and so a single one.
+    unsafe {
+        let value = from.read_unaligned();
+        if to.is_aligned() { to.write_volatile(value) } else { to.write_unaligned(value) }
+    }
+}
+
+/// A duplicate of the descriptor with a number, close-on-exec. EBADF: there is none.
+pub(crate) fn duplicate(number: RawFd) -> Result<OwnedFd, Errno> {
+    // SAFETY: the call changes nothing but the table of descriptors.
+    owned(unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) })
 }
 
 /// The process ID of this process, for copies to and from its own memory. Not valid in a child after fork(2).

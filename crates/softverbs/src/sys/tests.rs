@@ -47,6 +47,12 @@ impl Drop for Mapping {
     }
 }
 
+/// A byte of mapped memory, which others may write.
+pub(crate) fn byte_at(addr: u64) -> u8 {
+    // SAFETY: the test that calls this has mapped the address; the read is volatile.
+    unsafe { (addr as *const u8).read_volatile() }
+}
+
 /// Memory that can be taken away while it is used, and come back.
 pub(crate) struct Vanishing {
     map: Mapping,
@@ -179,4 +185,18 @@ fn pieces_are_copied_to_their_places_alone() {
     assert_eq!(copy_from(own, &most, &mut [0; FETCH_BATCH], 2), Err(libc::EINVAL), "no room");
     assert_eq!(copy_from(own, &most, &mut [0; 2 * FETCH_BATCH], 0), Err(libc::EINVAL), "they overlap");
     assert_eq!(copy_from(own, &[piece(0, 1); FETCH_BATCH + 1], &mut into, 0), Err(libc::EINVAL), "too many");
+}
+
+#[test]
+fn copies_in_order_are_complete_whatever_their_alignment() {
+    let source: [u8; 64] = std::array::from_fn(|at| at as u8 + 1);
+    for len in 0..=24 {
+        for (from, to) in (0..64).map(|n| (n % 8, n / 8)) {
+            let mut target = [0u8; 64];
+            // SAFETY: both ranges are in live local arrays, without references to the target.
+            unsafe { copy_in_order(source.as_ptr().add(from), target.as_mut_ptr().add(to), len) };
+            assert_eq!(target[to..to + len], source[from..from + len], "{len} bytes from {from} to {to}");
+            assert!(target[..to].iter().chain(&target[to + len..]).all(|byte| *byte == 0));
+        }
+    }
 }

@@ -15,7 +15,7 @@ use super::null_with;
 use super::pd::PdObject;
 use crate::ffi::object::Object;
 use crate::instrument::{self, Registration};
-use crate::memory::{self, Region};
+use crate::memory::{self, Backing, Content, Region};
 use crate::sys;
 use transport::access::{Access, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_WRITE, ZERO_BASED};
 
@@ -70,16 +70,24 @@ pub(super) fn is_valid(start: u64, len: u64, iova: u64, access: u32) -> bool {
         && (access & (REMOTE_WRITE | REMOTE_ATOMIC) == 0 || access & LOCAL_WRITE != 0)
 }
 
-/// Whether the range of a region is mapped with the protection that its access flags require. Always true
-/// with IBV_ACCESS_ON_DEMAND.
-pub(super) fn is_mapped(start: u64, len: u64, access: u32) -> bool {
-    access & ON_DEMAND != 0 || memory::is_accessible(start, len, access & WRITTEN != 0)
+/// The backing, if there is one, of a range that is mapped with the protection that the access flags require;
+/// `None` if it is not. Not examined with IBV_ACCESS_ON_DEMAND.
+pub(super) fn mapped(start: u64, len: u64, access: u32) -> Option<Option<Backing>> {
+    if access & ON_DEMAND != 0 {
+        return Some(None);
+    }
+    match memory::content(start, len, access & WRITTEN != 0) {
+        Content::Inaccessible => None,
+        Content::Shared(part) => Some(Backing::map(part, len, access)),
+        Content::Other => Some(None),
+    }
 }
 
 /// Registers `length` bytes at `addr` with the access flags of `enum ibv_access_flags`, and returns the
 /// region, which the caller deregisters with [`ibv_dereg_mr`]. Memory is neither pinned nor copied, and stays
-/// the caller's. `lkey` and `rkey` are the same STag. Work requests and remote peers refer to a byte by its
-/// address, with IBV_ACCESS_ZERO_BASED by its offset from the beginning of the region.
+/// the caller's; that of a sealed and allocated memfd is mapped once more, until the region is deregistered
+/// (librpma_providers(7), Memory). `lkey` and `rkey` are the same STag. Work requests and remote peers refer
+/// to a byte by its address, with IBV_ACCESS_ZERO_BASED by its offset from the beginning of the region.
 ///
 /// With IBV_ACCESS_ON_DEMAND the range need not be mapped yet. An access to memory that is not mapped, or
 /// lacks the needed protection, fails at that moment, as for any region. `addr` 0 and `length` SIZE_MAX with
@@ -123,13 +131,11 @@ pub unsafe fn ibv_reg_mr_iova(
     if !is_valid(start, len, iova, access) {
         return null_with(libc::EINVAL);
     }
-    if !is_mapped(start, len, access) {
-        return null_with(libc::EFAULT);
-    }
+    let Some(backing) = mapped(start, len, access) else { return null_with(libc::EFAULT) };
     // SAFETY: ibv_reg_mr(3) requires that `pd` was returned by ibv_alloc_pd and has not been deallocated.
     let own = unsafe { PdObject::own(pd) };
     let region = Region { addr: start, len, access, pd: own.number };
-    let stag = match memory::register_at(region, if access & ZERO_BASED != 0 { 0 } else { iova }) {
+    let stag = match memory::register_at(region, if access & ZERO_BASED != 0 { 0 } else { iova }, backing) {
         Ok(stag) => stag,
         Err(e) => return null_with(e),
     };

@@ -10,9 +10,9 @@ use rdma_sys::{IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_INPUT, ibv_mr, ibv_pd, ibv
 use std::ptr::{addr_of, addr_of_mut};
 use std::sync::atomic::Ordering;
 
-use super::mr::{MrObject, is_mapped, is_valid};
+use super::mr::{MrObject, is_valid, mapped};
 use super::pd::PdObject;
-use crate::memory::Change;
+use crate::memory::{Change, Changed};
 use crate::sys::{Errno, set_errno};
 use transport::access::ZERO_BASED;
 
@@ -148,17 +148,22 @@ unsafe fn rereg(mr: *mut ibv_mr, wanted: Wanted) -> Result<(), (c_int, Errno)> {
     if !is_valid(region.addr, region.len, iova, region.access) {
         return Err(input(libc::EINVAL));
     }
-    let needs_mapping = wanted.changes(TRANSLATION | ACCESS);
-    if needs_mapping && !is_mapped(region.addr, region.len, region.access) {
-        change.withdraw();
-        return Err(command(libc::EFAULT));
-    }
+    let changed = match wanted.changes(TRANSLATION | ACCESS) {
+        false => Changed::Nothing,
+        true => match mapped(region.addr, region.len, region.access) {
+            Some(backing) => Changed::Memory(backing),
+            None => {
+                change.withdraw();
+                return Err(command(libc::EFAULT));
+            }
+        },
+    };
     if wanted.changes(PD) {
         // SAFETY: `pd` belongs to softverbs (checked above), and ibv_rereg_mr(3) requires that it has not
         // been deallocated. It is counted before the change, so that it cannot be deallocated in between.
         unsafe { PdObject::own(wanted.pd) }.users.fetch_add(1, Ordering::AcqRel);
     }
-    if let Err(e) = change.replace(region, iova) {
+    if let Err(e) = change.replace(region, iova, changed) {
         change.withdraw();
         if wanted.changes(PD) {
             // SAFETY: `pd` has not been deallocated: the region is still counted in its `users`.

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicBool;
 
+use rustix::fs::SealFlags;
+
 use super::*;
 use crate::link::shared::Shared;
-use crate::memory::{Change, Region, deregister, register, try_deregister};
+use crate::memory::backing::tests::Memfd;
+use crate::memory::{Change, Changed, Region, deregister, register, try_deregister};
 use crate::socket::Socket;
-use transport::access::{Accessor, FLUSH_PERSISTENT, LOCAL_WRITE};
+use transport::access::{Accessor, FLUSH_PERSISTENT, FileOffset, LOCAL_WRITE};
 
 const PD: u32 = 1;
 const RIGHTS: u32 = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE;
@@ -64,31 +67,34 @@ fn is_open(direct: &DirectCopy, remote: Access) -> bool {
 }
 
 /// Whether all bytes were copied.
-fn copy(direct: &DirectCopy, remote: Access, bytes: &mut [u8]) -> bool {
+fn copy(direct: &mut DirectCopy, remote: Access, bytes: &mut [u8]) -> bool {
     let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
     let piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     // SAFETY: the only local range is `bytes`, which this function borrows exclusively.
-    unsafe { direct.copy(&mut [nothing, piece], &[remote], remote.len) == remote.len }
+    unsafe { direct.copy(&mut [nothing, piece], &[remote], remote.len, false) == remote.len }
 }
 
 #[test]
 fn a_peer_copies_with_exported_keys_and_their_rights_only() {
-    let (initiator, mut target) = pair();
+    let (mut initiator, mut target) = pair();
     let region = Target::new(RIGHTS);
     let write = region.access(REMOTE_WRITE, 5, 100);
-    assert!(!is_open(&initiator, write) && !copy(&initiator, write, &mut [1; 100]), "nothing is exported");
+    assert!(
+        !is_open(&initiator, write) && !copy(&mut initiator, write, &mut [1; 100]),
+        "nothing is exported"
+    );
     grant(&mut target, region.access(REMOTE_WRITE, 0, 1));
-    assert!(is_open(&initiator, write) && copy(&initiator, write, &mut [1; 100]));
+    assert!(is_open(&initiator, write) && copy(&mut initiator, write, &mut [1; 100]));
     assert_eq!([4, 5, 104, 105].map(|at| region.byte(at)), [0, 1, 1, 0]);
     let read = region.access(REMOTE_READ, 5, 100);
     assert!(!is_open(&initiator, read), "it has only written");
     grant(&mut target, read);
     let mut bytes = [0; 100];
-    assert!(is_open(&initiator, read) && copy(&initiator, read, &mut bytes));
+    assert!(is_open(&initiator, read) && copy(&mut initiator, read, &mut bytes));
     assert!(is_open(&initiator, write), "it may both read and write now");
     // SAFETY: `bytes` is a live local array; the read is volatile since the kernel has written to it.
     assert_eq!(unsafe { (&raw const bytes).read_volatile() }, [1; 100]);
-    assert!(!copy(&initiator, region.access(REMOTE_WRITE, 4000, 97), &mut [2; 97]), "out of bounds");
+    assert!(!copy(&mut initiator, region.access(REMOTE_WRITE, 4000, 97), &mut [2; 97]), "out of bounds");
     assert!(!is_open(&target, read), "nothing is exported to the other end");
     deregister(region.stag);
     target.close();
@@ -97,15 +103,15 @@ fn a_peer_copies_with_exported_keys_and_their_rights_only() {
 
 #[test]
 fn several_ranges_are_copied_in_order_or_none_if_one_is_not_exported() {
-    let (initiator, mut target) = pair();
+    let (mut initiator, mut target) = pair();
     let region = Target::new(RIGHTS);
     grant(&mut target, region.access(REMOTE_WRITE, 0, 1));
-    let copy = |remote: &[Access], len: usize| {
+    let mut copy = |remote: &[Access], len: usize| {
         let mut bytes: Vec<u8> = (1..=100).collect();
         let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         let piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len };
         // SAFETY: the only local range is `bytes`, which outlives the call.
-        unsafe { initiator.copy(&mut [nothing, piece], remote, len) }
+        unsafe { initiator.copy(&mut [nothing, piece], remote, len, false) }
     };
     let ranges = [(10, 5), (1000, 10), (8, 3)].map(|(at, len)| region.access(REMOTE_WRITE, at, len));
     assert_eq!(copy(&ranges, 18), 18);
@@ -123,12 +129,12 @@ fn several_ranges_are_copied_in_order_or_none_if_one_is_not_exported() {
 
 #[test]
 fn reads_that_make_writes_durable_are_left_to_the_owner() {
-    let (initiator, mut target) = pair();
+    let (mut initiator, mut target) = pair();
     let region = Target::new(RIGHTS | FLUSH_PERSISTENT);
     grant(&mut target, region.access(REMOTE_WRITE, 0, 1));
     grant(&mut target, region.access(REMOTE_READ, 0, 1));
-    assert!(copy(&initiator, region.access(REMOTE_WRITE, 0, 8), &mut [1; 8]));
-    assert!(!copy(&initiator, region.access(REMOTE_READ, 0, 8), &mut [1; 8]), "a flush");
+    assert!(copy(&mut initiator, region.access(REMOTE_WRITE, 0, 8), &mut [1; 8]));
+    assert!(!copy(&mut initiator, region.access(REMOTE_READ, 0, 8), &mut [1; 8]), "a flush");
     deregister(region.stag);
     target.close();
     initiator.close();
@@ -193,9 +199,107 @@ fn is_done_within(
     })
 }
 
+/// Copies to or from a memfd of the same process.
+fn copy_backed(direct: &mut DirectCopy, remote: Access, own: &Memfd) -> usize {
+    let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    let piece = libc::iovec { iov_base: own.addr() as *mut libc::c_void, iov_len: remote.len };
+    // SAFETY: `own` is mapped, and no shorter than a page.
+    unsafe { direct.copy(&mut [nothing, piece], &[remote], remote.len, true) }
+}
+
+#[test]
+fn memory_of_sealed_files_is_mapped_by_the_initiator() {
+    let (mut initiator, mut target) = pair();
+    let page = crate::sys::page_size() as usize;
+    let [memory, own] = [(); 2].map(|()| Memfd::new(2 * page, SealFlags::SHRINK));
+    let stag = memory.register(page as u64 - 50, 100);
+    let access = |rights, at, len| Access { stag, addr: memory.addr() + at as u64, len, rights };
+    grant(&mut target, access(REMOTE_WRITE, page - 50, 1));
+    let is_mapped = |direct: &DirectCopy| {
+        let (version, exported) = direct.owner.rings.exported(stag).unwrap();
+        match direct.imports.find(version, &exported) {
+            Import::Unknown => None,
+            Import::Unmappable => Some(false),
+            Import::Mapped(_) => Some(true),
+        }
+    };
+    assert_eq!(is_mapped(&initiator), None);
+    assert!(copy(&mut initiator, access(REMOTE_WRITE, page - 4, 3), &mut [1; 3]), "by the kernel");
+    assert_eq!(is_mapped(&initiator), None, "other memory than that of a file may fault");
+    own.fill(9);
+    assert_eq!(copy_backed(&mut initiator, access(REMOTE_WRITE, page - 3, 13), &own), 13);
+    assert_eq!(is_mapped(&initiator), Some(true));
+    assert_eq!([4, 3, 2, 1].map(|before| memory.byte(page - before)), [1, 9, 9, 9]);
+    assert_eq!([0, 9, 10].map(|at| memory.byte(page + at)), [9, 9, 0]);
+    assert_eq!(copy_backed(&mut initiator, access(REMOTE_WRITE, page + 40, 11), &own), 0, "out of bounds");
+    assert_eq!(copy_backed(&mut initiator, access(REMOTE_READ, page, 8), &own), 0, "it has only written");
+    grant(&mut target, access(REMOTE_READ, page, 1));
+    assert_eq!(is_mapped(&initiator), None, "mapped again with other rights");
+    memory.fill(5);
+    assert_eq!(copy_backed(&mut initiator, access(REMOTE_READ, page, 8), &own), 8);
+    assert_eq!([0, 7, 8].map(|at| own.byte(at)), [5, 5, 9]);
+    // Several ranges and several pieces.
+    let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    let piece = |at: usize, len| libc::iovec { iov_base: (own.addr() as usize + at) as *mut _, iov_len: len };
+    let remote = [access(REMOTE_WRITE, page - 20, 6), access(REMOTE_WRITE, page + 20, 6)];
+    // SAFETY: the pieces are in `own`, which is mapped.
+    let copied = unsafe {
+        initiator.copy(&mut [nothing, piece(0, 2), piece(100, 5), piece(200, 3)], &remote, 10, true)
+    };
+    assert_eq!(copied, 10);
+    assert_eq!([20, 19, 18, 15, 14].map(|before| memory.byte(page - before)), [5, 5, 9, 9, 5]);
+    assert_eq!([20, 23, 24].map(|at| memory.byte(page + at)), [9, 9, 5]);
+    let (version, exported) = initiator.owner.rings.exported(stag).unwrap();
+    assert!(is_waited_for(&initiator, stag, || deregister(stag)));
+    assert!(matches!(initiator.imports.find(version, &exported), Import::Mapped(_)), "not yet");
+    initiator.forget_revoked();
+    assert!(matches!(initiator.imports.find(version, &exported), Import::Unknown), "unmapped");
+    assert_eq!(copy_backed(&mut initiator, access(REMOTE_WRITE, page, 8), &own), 0, "revoked");
+    target.close();
+    initiator.close();
+}
+
+#[test]
+fn a_peer_that_lies_about_its_file_gets_nothing_mapped() {
+    let (mut initiator, target) = pair();
+    let page = crate::sys::page_size();
+    let own = Memfd::new(page as usize, SealFlags::SHRINK);
+    let [sealed, unsealed] =
+        [SealFlags::SHRINK, SealFlags::GROW].map(|seals| Memfd::new(page as usize, seals));
+    let null: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
+    let inode = sealed.inode();
+    for (n, (descriptor, offset, len)) in [
+        (own.descriptor(), 0, page),
+        (sealed.descriptor(), 1, page),
+        (sealed.descriptor(), u64::MAX, 2),
+        (sealed.descriptor(), 0, u64::MAX),
+        (sealed.descriptor(), page, 1),
+        (unsealed.descriptor(), 0, page),
+        (null.as_raw_fd() as u32, 0, page),
+        (u32::MAX - 1, 0, page),
+        (1 << 20, 0, page),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let stag = 0x100 + n as u32;
+        let file = Some(FileOffset { descriptor, inode, offset });
+        // By the kernel, too, nothing is accessible there.
+        target.owner.export(Exported { stag, rights: REMOTE_WRITE, start: 8, len, delta: 0, file });
+        let (version, exported) = initiator.owner.rings.exported(stag).unwrap();
+        assert_eq!(
+            copy_backed(&mut initiator, Access { stag, addr: 8, len: 1, rights: REMOTE_WRITE }, &own),
+            0
+        );
+        assert!(matches!(initiator.imports.find(version, &exported), Import::Unmappable), "case {n}");
+    }
+    target.close();
+    initiator.close();
+}
+
 #[test]
 fn a_deregistration_waits_for_the_copy_with_its_key_and_for_no_other() {
-    let (initiator, mut target) = pair();
+    let (mut initiator, mut target) = pair();
     let [one, other, third] = [Target::new(RIGHTS), Target::new(RIGHTS), Target::new(RIGHTS)];
     let write = one.access(REMOTE_WRITE, 0, 100);
     for region in [&one, &other] {
@@ -205,7 +309,7 @@ fn a_deregistration_waits_for_the_copy_with_its_key_and_for_no_other() {
     assert!(is_done_meanwhile(&initiator, one.stag, || deregister(other.stag)));
     assert!(is_open(&initiator, write));
     assert!(is_waited_for(&initiator, one.stag, || deregister(one.stag)));
-    assert!(!is_open(&initiator, write) && !copy(&initiator, write, &mut [1; 100]));
+    assert!(!is_open(&initiator, write) && !copy(&mut initiator, write, &mut [1; 100]));
     assert_eq!(one.byte(0), 0);
     target.close();
     initiator.close();
@@ -213,13 +317,13 @@ fn a_deregistration_waits_for_the_copy_with_its_key_and_for_no_other() {
 
 #[test]
 fn a_key_is_revoked_even_if_another_has_its_entry() {
-    let (initiator, mut target) = pair();
+    let (mut initiator, mut target) = pair();
     let region = Target::new(RIGHTS);
     grant(&mut target, region.access(REMOTE_WRITE, 0, 100));
     // Another key with the same entry.
     let stag = region.stag.wrapping_add(EXPORTED_KEYS as u32);
-    target.owner.export(Exported { stag, rights: REMOTE_WRITE, start: 0, len: 0, delta: 0 });
-    assert!(!copy(&initiator, region.access(REMOTE_WRITE, 0, 100), &mut [1; 100]));
+    target.owner.export(Exported { stag, rights: REMOTE_WRITE, start: 0, len: 0, delta: 0, file: None });
+    assert!(!copy(&mut initiator, region.access(REMOTE_WRITE, 0, 100), &mut [1; 100]));
     assert!(is_waited_for(&initiator, region.stag, || deregister(region.stag)));
     target.close();
     initiator.close();
@@ -227,23 +331,23 @@ fn a_key_is_revoked_even_if_another_has_its_entry() {
 
 #[test]
 fn a_reregistered_region_is_exported_again() {
-    let (initiator, mut target) = pair();
+    let (mut initiator, mut target) = pair();
     let (mut region, elsewhere) = (Target::new(RIGHTS), vec![0u8; 4096].into_boxed_slice());
     let write = region.access(REMOTE_WRITE, 0, 100);
     grant(&mut target, write);
     let new = Region { addr: elsewhere.as_ptr() as u64, len: 4096, access: RIGHTS, pd: PD };
     let iova = write.addr;
-    let change = || Change::begin(write.stag).unwrap().replace(new, iova).unwrap();
+    let change = || Change::begin(write.stag).unwrap().replace(new, iova, Changed::Memory(None)).unwrap();
     assert!(is_waited_for(&initiator, region.stag, change));
     assert!(!is_open(&initiator, write), "only the old region was exported");
     grant(&mut target, write);
-    assert!(copy(&initiator, write, &mut [3; 100]));
+    assert!(copy(&mut initiator, write, &mut [3; 100]));
     assert_eq!(region.byte(0), 0);
     region.memory = elsewhere;
     assert_eq!(region.byte(0), 3);
     let withdraw = || Change::begin(write.stag).unwrap().withdraw();
     assert!(is_done_meanwhile(&initiator, region.stag, withdraw), "the deregistration waits");
-    assert!(!copy(&initiator, write, &mut [4; 100]));
+    assert!(!copy(&mut initiator, write, &mut [4; 100]));
     assert!(is_waited_for(&initiator, region.stag, || deregister(region.stag)));
     target.close();
     initiator.close();
@@ -251,14 +355,14 @@ fn a_reregistered_region_is_exported_again() {
 
 #[test]
 fn the_end_of_a_connection_does_not_wait_for_a_copy_but_a_later_deregistration_does() {
-    let (initiator, mut target) = pair();
+    let (mut initiator, mut target) = pair();
     let [region, idle] = [Target::new(RIGHTS), Target::new(RIGHTS)];
     let write = region.access(REMOTE_WRITE, 0, 100);
     for region in [&region, &idle] {
         grant(&mut target, region.access(REMOTE_WRITE, 0, 100));
     }
     assert!(is_done_meanwhile(&initiator, region.stag, || target.close()));
-    assert!(!is_open(&initiator, write) && !copy(&initiator, write, &mut [1; 100]));
+    assert!(!is_open(&initiator, write) && !copy(&mut initiator, write, &mut [1; 100]));
     assert!(is_done_meanwhile(&initiator, region.stag, || deregister(idle.stag)));
     assert!(is_waited_for(&initiator, region.stag, || deregister(region.stag)));
     initiator.close();
@@ -312,7 +416,7 @@ fn a_region_is_not_reregistered_while_a_peer_uses_its_old_memory() {
     hold.take(region.stag);
     let new = Region { addr: elsewhere.as_ptr() as u64, len: 4096, access: RIGHTS, pd: PD };
     let mut change = Change::begin(write.stag).unwrap();
-    assert_eq!(change.replace(new, write.addr), Err(libc::EBUSY));
+    assert_eq!(change.replace(new, write.addr, Changed::Memory(None)), Err(libc::EBUSY));
     change.withdraw();
     assert!(memory::acquire(write, Accessor { pd: PD, qp: 1 }).is_err());
     hold.release();

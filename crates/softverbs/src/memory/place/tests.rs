@@ -27,7 +27,7 @@ fn eight_aligned_bytes_are_a_word() {
     let addr = memory.as_mut_ptr() as u64;
     let region = Region { addr, len: 64, access: LOCAL_WRITE, pd: 1 };
     // The alignment of the memory counts, not that of the iova.
-    let (by_address, from_1) = (register(region).unwrap(), register_at(region, 1).unwrap());
+    let (by_address, from_1) = (register(region).unwrap(), register_at(region, 1, None).unwrap());
     let mut batch = Batch::new().unwrap();
     let mut is_word = |access| {
         batch.add(access, 1, 0).unwrap();

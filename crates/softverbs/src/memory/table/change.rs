@@ -4,10 +4,19 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::super::backing::{self, Backing};
 use super::{EXPORTED, Grant, MOVING, Region, SEALED, Slot, TABLE, VALID, WITHDRAWN, WRITES_LOST};
 use crate::limits::REVOKE_WAIT;
 use crate::sys::Errno;
 use transport::access::{Access, Denied};
+
+/// The memory of a region that is replaced.
+pub(crate) enum Changed {
+    /// As before: the same, with the same backing.
+    Nothing,
+    /// Other memory, or other rights to it.
+    Memory(Option<Backing>),
+}
 
 /// The exclusive right to change a region. The region stays as it is unless one of the methods is called.
 pub(crate) struct Change {
@@ -49,11 +58,20 @@ impl Change {
     /// ENOMEM, EIO as for [`super::register_at`]: the region is unchanged. EBUSY: a direct copy of a peer
     /// process to or from the old region has not ended within [`REVOKE_WAIT`]; the region can only be
     /// [withdrawn](Change::withdraw).
-    pub(crate) fn replace(&mut self, region: Region, iova: u64) -> Result<(), Errno> {
+    pub(crate) fn replace(&mut self, region: Region, iova: u64, changed: Changed) -> Result<(), Errno> {
         let slot = self.slot;
         let kept = if slot.memory() == (region.addr, region.len) { WRITES_LOST } else { 0 };
         let (level, second, second_stag) = TABLE.take()?;
-        second.describe(region, iova);
+        // Unmapped when the accesses to the old region are complete.
+        let mut old = None;
+        let backed = match changed {
+            Changed::Nothing => slot.backed(),
+            Changed::Memory(backing) => {
+                old = slot.take_backing(self.stag);
+                backing.and_then(|backing| backing::keep(self.stag, backing))
+            }
+        };
+        second.describe(region, iova, backed);
         second.access.fetch_or(slot.lost() & kept, Ordering::Relaxed);
         second.other.store(self.stag, Ordering::Relaxed);
         second.uses.store(SEALED, Ordering::Relaxed);
@@ -64,11 +82,15 @@ impl Change {
             slot.state.fetch_or(WITHDRAWN, Ordering::Relaxed);
             second.invalidate();
             TABLE.give_back(level, second);
+            if let Some(old) = old {
+                // A peer may still be copying to or from there.
+                backing::keep(self.stag, old);
+            }
             return Err(e);
         }
         // A thread that finds the slot invalid reads only its `stag` and `other`.
         let lost = second.lost() | slot.lost() & kept;
-        slot.describe(Region { access: region.access | lost, ..region }, iova);
+        slot.describe(Region { access: region.access | lost, ..region }, iova, backed);
         slot.state.fetch_or(VALID, Ordering::Release);
         // Only now, so that one of the two slots is always valid.
         second.invalidate();

@@ -57,7 +57,7 @@ fn lost_writes_mark_every_region_with_the_memory_until_it_is_registered_anew() {
 #[test]
 fn a_slot_without_a_region_is_not_marked_for_lost_writes() {
     let slot: &'static Slot = Box::leak(Box::default());
-    slot.describe(region(), 0x1000);
+    slot.describe(region(), 0x1000, None);
     for (state, lost) in [(CLAIMED, 0), (CLAIMED | MOVING, 0), (CLAIMED | VALID, WRITES_LOST)] {
         slot.state.store(state, Ordering::Relaxed);
         slot.lose_writes(0x10ff, 0x1100);
@@ -68,7 +68,7 @@ fn a_slot_without_a_region_is_not_marked_for_lost_writes() {
 #[test]
 fn a_region_is_flushed_if_it_was_registered_for_it() {
     for (flag, expected) in [(FLUSH_PERSISTENT, Some((0x1000, 0x100))), (0, None)] {
-        let stag = register_at(Region { access: LOCAL_WRITE | flag, ..region() }, 0x50).unwrap();
+        let stag = register_at(Region { access: LOCAL_WRITE | flag, ..region() }, 0x50, None).unwrap();
         let grant = acquire(Access { stag, addr: 0x60, len: 1, rights: 0 }, 7).ok().unwrap();
         assert_eq!(grant.persistent(), expected);
         drop(grant);

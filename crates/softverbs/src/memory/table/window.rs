@@ -151,13 +151,19 @@ pub(crate) fn bind_window(bind: Bind, by: Accessor) -> Result<(), Denied> {
     let region = hold(&bind, by.pd)?;
     window.unbind();
     let inherited = region.access.load(Ordering::Relaxed) & FLUSH_PERSISTENT | region.lost();
+    let accessed = bind.addr.wrapping_add(region.delta.load(Ordering::Relaxed));
+    let shift = region.shift.load(Ordering::Relaxed);
     let described = Region {
-        addr: bind.addr.wrapping_add(region.delta.load(Ordering::Relaxed)),
+        addr: accessed.wrapping_sub(shift),
         len: bind.len,
         access: bind.access & REMOTE | inherited | if type_2 { TYPE_2 } else { 0 },
         pd: by.pd,
     };
-    slot.describe(described, if bind.access & ZERO_BASED != 0 { 0 } else { bind.addr });
+    slot.describe(
+        described,
+        if bind.access & ZERO_BASED != 0 { 0 } else { bind.addr },
+        (shift != 0).then_some(accessed),
+    );
     slot.other.store(by.qp, Ordering::Relaxed);
     slot.uses.store(bind.region, Ordering::Relaxed);
     slot.stag.store(bind.rkey, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use loom::thread;
 use super::super::export::{ExportGate, ExportedKey, KeyInUse, Ledger};
 use super::super::sync::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use super::check;
-use transport::access::Exported;
+use transport::access::{Exported, FileOffset};
 
 /// Two keys share an entry of the ledger.
 const FIRST: u32 = 7;
@@ -17,7 +17,14 @@ const SECOND: u32 = 9;
 /// The description of a key: all fields identify it.
 fn of(stag: u32) -> Exported {
     let n = u64::from(stag);
-    Exported { stag, rights: stag, start: n, len: n, delta: n }
+    Exported {
+        stag,
+        rights: stag,
+        start: n,
+        len: n,
+        delta: n,
+        file: Some(FileOffset { descriptor: stag, inode: n, offset: n }),
+    }
 }
 
 struct World {

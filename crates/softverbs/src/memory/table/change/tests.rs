@@ -22,7 +22,7 @@ fn at(stag: u32, addr: u64, rights: u32, pd: u32) -> Result<u64, Denied> {
 }
 
 fn replace(stag: u32, region: Region, iova: u64) {
-    Change::begin(stag).unwrap().replace(region, iova).unwrap();
+    Change::begin(stag).unwrap().replace(region, iova, Changed::Memory(None)).unwrap();
 }
 
 #[test]
@@ -48,7 +48,10 @@ fn only_one_change_at_a_time_and_none_without_a_free_slot() {
     assert_eq!(Change::begin(stag).err(), Some(libc::EBUSY));
     assert_eq!(at(stag, 0x1000, REMOTE_WRITE, 7), Ok(0x1000), "nothing has changed yet");
     FULL.set(true);
-    assert_eq!(change.replace(Region { pd: 8, ..region() }, 0x1000), Err(libc::ENOMEM));
+    assert_eq!(
+        change.replace(Region { pd: 8, ..region() }, 0x1000, Changed::Memory(None)),
+        Err(libc::ENOMEM)
+    );
     FULL.set(false);
     drop(change);
     assert_eq!(at(stag, 0x1000, REMOTE_WRITE, 7), Ok(0x1000), "the region is unchanged");
@@ -94,7 +97,7 @@ fn a_region_of_the_same_memory_keeps_the_mark_of_lost_writes() {
 #[test]
 fn a_change_waits_for_accesses_in_progress_and_permits_new_ones() {
     for withdrawn in [false, true] {
-        let stag = register_at(region(), IOVA).unwrap();
+        let stag = register_at(region(), IOVA, None).unwrap();
         let access = Access { stag, addr: IOVA, len: 16, rights: 0 };
         let grant = acquire(access, 7).ok().unwrap();
         let done = AtomicBool::new(false);
@@ -103,7 +106,9 @@ fn a_change_waits_for_accesses_in_progress_and_permits_new_ones() {
                 let mut change = Change::begin(stag).unwrap();
                 match withdrawn {
                     true => change.withdraw(),
-                    false => change.replace(Region { addr: 0x9000, ..region() }, IOVA).unwrap(),
+                    false => change
+                        .replace(Region { addr: 0x9000, ..region() }, IOVA, Changed::Memory(None))
+                        .unwrap(),
                 }
                 done.store(true, Ordering::SeqCst);
             });
@@ -249,7 +254,7 @@ fn an_access_is_not_redirected_to_the_second_slot_after_the_change() {
     let stag = register(region()).unwrap();
     let slot = TABLE.find(stag).unwrap();
     let (level, second, second_stag) = TABLE.take().unwrap();
-    second.describe(Region { addr: 0x9000, ..region() }, 0x1000);
+    second.describe(Region { addr: 0x9000, ..region() }, 0x1000, None);
     second.other.store(stag, Ordering::Relaxed);
     slot.other.store(second_stag, Ordering::Relaxed);
     let access = Access { stag, addr: 0x1000, len: 16, rights: 0 };
@@ -271,7 +276,7 @@ fn an_access_is_not_redirected_to_the_second_slot_after_the_change() {
 fn threads_access_a_region_while_it_is_replaced() {
     const LONG: Duration = Duration::from_millis(1500);
     const MEMORY: [u64; 2] = [0x1_0000, 0x2_0000];
-    let stag = register_at(Region { addr: MEMORY[0], ..region() }, IOVA).unwrap();
+    let stag = register_at(Region { addr: MEMORY[0], ..region() }, IOVA, None).unwrap();
     let held: [AtomicU32; 2] = Default::default();
     let accesses: [AtomicU64; 2] = Default::default();
     let denied = AtomicU64::new(0);

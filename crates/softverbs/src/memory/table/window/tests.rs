@@ -129,7 +129,7 @@ fn a_slot_without_a_window_is_no_window() {
 
 #[test]
 fn a_window_translates_like_its_region_or_is_zero_based() {
-    let of_region = register_at(region(), 0x50).unwrap();
+    let of_region = register_at(region(), 0x50, None).unwrap();
     let rkey = alloc_window(PD, false).unwrap();
     let bind = Bind { addr: 0x60, ..bind_of(rkey, of_region) };
     bind_window(bind, QP).unwrap();

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Memory of the peer that this process has mapped: the memfd behind a region ([`crate::memory::Backing`]).
+//! Copies to and from it are loads and stores.
+//!
+//! The guarantees are those of other direct copies: the key is published before the export is checked, and
+//! a deregistration waits until it is not in use. It then notifies this end, which unmaps the memory when the
+//! connection is next driven: until then the memory of the file is not free.
+//!
+//! The peer cannot cause an access outside of the mapping: ranges are checked against the description of the
+//! key at the time of mapping, which is private to this process, and the seal keeps the file from shrinking.
+
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use rustix::fs::fstat;
+
+use super::super::shared::EXPORTED_KEYS;
+use super::within;
+use crate::mapped::FileMapping;
+use crate::progress::export::Ledger;
+use crate::socket::Socket;
+use crate::sys::copy_in_order;
+use transport::access::{Access, Exported, FileOffset, REMOTE_READ, REMOTE_WRITE};
+
+/// Memory of the peer in the address space of this process.
+pub(super) struct View {
+    exported: Exported,
+    first: *mut u8,
+    _mapping: FileMapping,
+    _slot: Slot,
+}
+
+// SAFETY: the address is that of the mapping, which belongs to this object and not to a thread.
+unsafe impl Send for View {}
+
+/// What is known of an exported key.
+pub(super) enum Import<'a> {
+    Unknown,
+    Unmappable,
+    Mapped(&'a View),
+}
+
+struct Entry {
+    version: u64,
+    exported: Exported,
+    view: Option<View>,
+}
+
+/// The memory of exported keys, by the index of their entries.
+#[derive(Default)]
+pub(super) struct Imports {
+    entries: Vec<Option<Entry>>,
+    /// The number of changes of the peer's entries that are accounted for.
+    changes: u32,
+}
+
+impl Imports {
+    pub(super) fn find(&self, version: u64, exported: &Exported) -> Import<'_> {
+        let at = Ledger::<EXPORTED_KEYS>::place(exported.stag);
+        match self.entries.get(at) {
+            Some(Some(entry)) if entry.version == version && entry.exported == *exported => {
+                entry.view.as_ref().map_or(Import::Unmappable, Import::Mapped)
+            }
+            _ => Import::Unknown,
+        }
+    }
+
+    /// Maps the file of an exported key, and unmaps that of the key in its place.
+    pub(super) fn add(&mut self, version: u64, exported: Exported, file: Option<Socket>) {
+        if self.entries.is_empty() {
+            if self.entries.try_reserve_exact(EXPORTED_KEYS).is_err() {
+                return;
+            }
+            self.entries.resize_with(EXPORTED_KEYS, || None);
+        }
+        let at = Ledger::<EXPORTED_KEYS>::place(exported.stag);
+        self.entries[at] = None;
+        let view = file.and_then(|file| map(&file, &exported));
+        self.entries[at] = Some(Entry { version, exported, view });
+    }
+
+    /// Unmaps the memory of keys that are not exported any more, if the peer's entries have changed.
+    #[inline]
+    pub(super) fn forget_revoked(&mut self, changes: u32, version: impl Fn(usize) -> Option<u64>) {
+        if self.changes != changes {
+            self.changes = changes;
+            for (at, entry) in self.entries.iter_mut().enumerate() {
+                if entry.as_ref().is_some_and(|entry| version(at) != Some(entry.version)) {
+                    *entry = None;
+                }
+            }
+        }
+    }
+}
+
+/// Maps the memory of a key. `None` if that is not possible, or this process has imported too much.
+fn map(file: &Socket, exported: &Exported) -> Option<View> {
+    let FileOffset { inode, offset, .. } = exported.file?;
+    // The owner may have closed the descriptor, and got the number for another file.
+    if fstat(file).ok()?.st_ino != inode {
+        return None;
+    }
+    let writable = exported.rights & REMOTE_WRITE != 0;
+    let slot = Slot::take()?;
+    let (mapping, first) = FileMapping::of_sealed(file, offset, exported.len, writable)?;
+    mapping.keep_from_children().ok()?;
+    Some(View { exported: *exported, first: first.as_ptr(), _mapping: mapping, _slot: slot })
+}
+
+/// One of the mappings that this process may have: their number is limited (vm.max_map_count), and the
+/// program needs some.
+struct Slot;
+
+static IMPORTS: AtomicU32 = AtomicU32::new(0);
+const MAX_IMPORTS: u32 = 4096;
+
+impl Slot {
+    fn take() -> Option<Self> {
+        let one_more = |count| (count < MAX_IMPORTS).then_some(count + 1);
+        IMPORTS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok().then_some(Self)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        IMPORTS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl View {
+    /// The address of a range, if the key permits the access.
+    fn find(&self, access: Access) -> Option<*mut u8> {
+        self.exported.find(access)?;
+        // Within the mapping: `find` has checked that the range is in the region.
+        let at = usize::try_from(access.addr - self.exported.start).ok()?;
+        Some(self.first.wrapping_add(at))
+    }
+
+    /// Copies between `local` and the first `len` bytes of `remote`, as [`super::DirectCopy::copy`] does.
+    /// Nothing is copied if the key does not permit all of it.
+    ///
+    /// # Safety
+    ///
+    /// Loads from `local` must not fault; for a read the caller must hold grants to write it, and stores
+    /// must not fault.
+    pub(super) unsafe fn copy(&self, local: &[libc::iovec], remote: &[Access], len: usize) -> usize {
+        if !within(remote, len).all(|access| self.find(access).is_some()) {
+            return 0;
+        }
+        let mut local = local.iter().map(|piece| (piece.iov_base.cast::<u8>(), piece.iov_len));
+        let (mut here, mut left) = (std::ptr::null_mut(), 0);
+        let mut copied = 0;
+        for access in within(remote, len) {
+            let Some(mut there) = self.find(access) else { break };
+            let mut rest = access.len;
+            while rest > 0 {
+                while left == 0 {
+                    let Some(next) = local.next() else { return copied };
+                    (here, left) = next;
+                }
+                let n = rest.min(left);
+                let (from, to) = if access.rights & REMOTE_READ != 0 { (there, here) } else { (here, there) };
+                // SAFETY: `there` is in the mapping, which cannot fault since the file does not shrink;
+                // `here` is in `local`, for which the caller guarantees it.
+                unsafe { copy_in_order(from, to, n) };
+                (here, there) = (here.wrapping_add(n), there.wrapping_add(n));
+                (left, rest) = (left - n, rest - n);
+                copied += n;
+            }
+        }
+        // A load that follows a read must not be earlier than the loads of the read.
+        fence(Ordering::Acquire);
+        copied
+    }
+}
