@@ -91,6 +91,9 @@ pub(crate) struct Perf {
     /// Poll for completions all the time; otherwise a thread that has found none for 100 us sleeps
     #[arg(short, long)]
     poll: bool,
+    /// Use memory of a memfd that cannot shrink, as the server may (see `rpma perf serve --help`)
+    #[arg(long)]
+    memfd: bool,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -176,7 +179,7 @@ impl Perf {
         let address = Address { port: address.port.or(Some(PORT)), ..address.clone() };
         let unknown = |why| Failure::Own(format!("{}: {why}", address.host));
         let target = address.resolve().map_err(unknown)?;
-        let mut session = Session::new(target, self.timeout)?;
+        let mut session = Session::new(target, self.timeout, self.memfd)?;
         let plot = self.plot.as_deref().map(Plot::create).transpose().map_err(Failure::Own)?;
 
         let mut report = self.report(&address, &session, repeat);

@@ -9,6 +9,8 @@ use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::Arc;
 
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
+
 use super::{Failed, Library, Peer};
 
 /// The alignment of memory, in bytes.
@@ -46,8 +48,10 @@ struct Bytes {
 
 enum Origin {
     Allocated(Layout),
-    /// A file mapping of mmap(2).
-    Mapped,
+    /// A shared mapping of this file. Whoever registers memory of a memfd needs a descriptor
+    /// (librpma_providers(7)).
+    #[expect(dead_code, reason = "keeps the descriptor open")]
+    Mapped(File),
 }
 
 impl Drop for Bytes {
@@ -57,7 +61,7 @@ impl Drop for Bytes {
         unsafe {
             match self.origin {
                 Origin::Allocated(layout) => dealloc(self.ptr, layout),
-                Origin::Mapped => drop(libc::munmap(self.ptr.cast(), self.len)),
+                Origin::Mapped(_) => drop(libc::munmap(self.ptr.cast(), self.len)),
             }
         }
     }
@@ -110,7 +114,23 @@ impl Memory {
         if ptr == libc::MAP_FAILED {
             return Err(format!("mmap: {}", io::Error::last_os_error()));
         }
-        Self::registered(peer, Bytes { ptr: ptr.cast(), len, origin: Origin::Mapped }.into(), len, usage)
+        let file = file.try_clone().map_err(|why| why.to_string())?;
+        Self::registered(
+            peer,
+            Bytes { ptr: ptr.cast(), len, origin: Origin::Mapped(file) }.into(),
+            len,
+            usage,
+        )
+    }
+
+    /// rpma_mr_reg(3) of a new memfd of `len` bytes that cannot shrink, which a peer on this host maps.
+    pub(crate) fn of_memfd(peer: &Peer, len: usize, usage: Usage) -> Result<Self, Failed> {
+        let failed = |why: rustix::io::Errno| format!("a memfd of {len} bytes: {why}");
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("rpma", flags).map_err(failed)?;
+        fallocate(&file, FallocateFlags::empty(), 0, len as u64).map_err(failed)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK).map_err(failed)?;
+        Self::of_file(peer, &file.into(), len, usage)
     }
 
     /// rpma_mr_reg(3) of the same bytes once more, for another usage.
@@ -142,7 +162,7 @@ impl Memory {
 
     /// Makes bytes durable with msync(2), if they are in a file.
     pub(crate) fn persist(&self, offset: usize, len: usize) -> io::Result<()> {
-        let Origin::Mapped = self.bytes.origin else { return Ok(()) };
+        let Origin::Mapped(_) = self.bytes.origin else { return Ok(()) };
         // SAFETY: sysconf has no requirements.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(ALIGNMENT);
         let begin = offset.min(self.bytes.len) / page * page;

@@ -45,6 +45,9 @@ pub(crate) struct Serve {
     /// is overwritten
     #[arg(short, long, value_name = "FILE")]
     pmem: Option<PathBuf>,
+    /// Lend a memfd that cannot shrink: a client on this host maps it if its memory is of this kind, too
+    #[arg(long, conflicts_with = "pmem")]
+    memfd: bool,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -93,7 +96,10 @@ impl Serve {
 
     fn memory(&self, peer: &Peer) -> Result<Memory, String> {
         let usage = Usage::READ_SOURCE | Usage::WRITE_TARGET | Usage::FLUSH_VISIBILITY;
-        let Some(path) = &self.pmem else { return Memory::new(peer, self.memory, usage) };
+        let Some(path) = &self.pmem else {
+            let new = if self.memfd { Memory::of_memfd } else { Memory::new };
+            return new(peer, self.memory, usage);
+        };
         let named = |why: String| format!("{}: {why}", path.display());
         let file: File =
             OpenOptions::new().read(true).write(true).open(path).map_err(|why| named(why.to_string()))?;

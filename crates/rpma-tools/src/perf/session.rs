@@ -33,6 +33,8 @@ pub(super) struct Session {
     pub(super) provider: Option<String>,
     target: SocketAddr,
     timeout: Duration,
+    /// Whether the memory of this side is that of memfds.
+    memfd: bool,
     number: u32,
     /// Whether the server's memory is a file.
     pub(super) is_file: bool,
@@ -63,7 +65,7 @@ struct Welcome {
 
 impl Session {
     /// Fails if the server is busy, or if there is none.
-    pub(super) fn new(target: SocketAddr, timeout: Duration) -> Result<Self, Failure> {
+    pub(super) fn new(target: SocketAddr, timeout: Duration, memfd: bool) -> Result<Self, Failure> {
         // Messages are not captured if the user has set RPMA_LOG.
         let messages = std::env::var_os("RPMA_LOG").is_none().then(Messages::divert);
         let library = library::for_tools().map_err(Failure::Own)?;
@@ -91,7 +93,7 @@ impl Session {
             answer: Memory::new(&peer, Cpu::LEN, Usage::RECV)?,
         };
         let (number, is_file) = (welcome.session, welcome.is_file);
-        Ok(Self { control, peer, library, provider, target, timeout, number, is_file, messages })
+        Ok(Self { control, peer, library, provider, target, timeout, memfd, number, is_file, messages })
     }
 
     /// The processor time of the server.
@@ -145,7 +147,8 @@ impl Session {
             )));
         }
         let usage = Usage::READ_TARGET | Usage::WRITE_SOURCE | Usage::SEND;
-        let mut local = Memory::new(&self.peer, slots * stride, usage)?;
+        let new = if self.memfd { Memory::of_memfd } else { Memory::new };
+        let mut local = new(&self.peer, slots * stride, usage)?;
         local.fill(&(0..slots * stride).map(|i| (i ^ (i >> 8)) as u8).collect::<Vec<_>>());
         let mail = (answers > 0).then(|| self.mail(&connection, answers)).transpose()?;
         let first = index * slots * stride;
