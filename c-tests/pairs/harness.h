@@ -58,6 +58,8 @@ void hear(struct side *side, char point);
 
 /* Zeroed memory of at least one page, aligned to a page. */
 void *pages(size_t size);
+/* A memfd that cannot shrink; its descriptor. */
+void *sealed_pages(size_t size, int *file);
 
 /* Bytes that depend on seed and position. */
 void fill_pattern(void *ptr, size_t size, uint32_t seed);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 void
 expect_ret(int ret, int expected, const char *call, const char *file, int line)
@@ -97,7 +98,15 @@ region_reg(struct node *node, struct region *region, void *ptr, size_t size, int
 void
 region_new(struct node *node, struct region *region, size_t size, int usage)
 {
-	region_reg(node, region, pages(size), size, usage);
+	const char *memory = getenv("PAIRS_MEMORY");
+	int file = -1;
+
+	if (memory == NULL || strcmp(memory, "memfd") != 0) {
+		region_reg(node, region, pages(size), size, usage);
+		return;
+	}
+	region_reg(node, region, sealed_pages(size, &file), size, usage);
+	EXPECT(close(file) == 0, "%s", strerror(errno));
 }
 
 void

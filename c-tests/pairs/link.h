@@ -50,7 +50,10 @@ bool over_roce(void);
 /* For .missing: "" if a device takes part in this run. */
 const char *not_soft(void);
 
-/* New zeroed memory, registered; freed with region_free(). Existing memory is registered in place. */
+/*
+ * New zeroed memory, registered; freed with region_free(). With PAIRS_MEMORY=memfd it is a memfd that cannot
+ * shrink. Existing memory is registered in place.
+ */
 void region_new(struct node *node, struct region *region, size_t size, int usage);
 void region_reg(struct node *node, struct region *region, void *ptr, size_t size, int usage);
 void region_free(struct region *region);

@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
@@ -58,6 +59,19 @@ pages(size_t size)
 {
 	void *ptr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
+	EXPECT(ptr != MAP_FAILED, "%zu bytes: %s", size, strerror(errno));
+	return ptr;
+}
+
+void *
+sealed_pages(size_t size, int *file)
+{
+	void *ptr;
+
+	*file = memfd_create("pairs", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	EXPECT(*file >= 0 && posix_fallocate(*file, 0, (off_t)size) == 0 && fcntl(*file, F_ADD_SEALS, F_SEAL_SHRINK) == 0,
+		"a memfd of %zu bytes: %s", size, strerror(errno));
+	ptr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, *file, 0);
 	EXPECT(ptr != MAP_FAILED, "%zu bytes: %s", size, strerror(errno));
 	return ptr;
 }
