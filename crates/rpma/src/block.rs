@@ -20,7 +20,7 @@ const LOCAL: i32 = RPMA_MR_USAGE_READ_DST | RPMA_MR_USAGE_WRITE_SRC | RPMA_MR_US
 
 /// Memory for buffers, all zero.
 pub(crate) fn memory(peer: &Peer, len: usize) -> Result<Arc<Region>> {
-    Ok(Arc::new(Region::new(peer, Source::Anonymous, len, LOCAL)?))
+    Ok(Arc::new(Region::new(peer, Source::New, len, LOCAL)?))
 }
 
 /// The bytes of a region that the parts of one buffer share. It returns to its pool with the last of them.

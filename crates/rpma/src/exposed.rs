@@ -103,7 +103,7 @@ impl Exposed {
             return Err(Error::new(ErrorKind::Invalid, "Peer::expose: access is empty"));
         }
         let region = match memory {
-            Memory::Anonymous(len) => Region::new(peer, Source::Anonymous, len, access.0)?,
+            Memory::Anonymous(len) => Region::new(peer, Source::New, len, access.0)?,
             Memory::File(file, len) => {
                 grow(&file, len)?;
                 Region::new(peer, Source::File(&file, 0), len, access.0)?

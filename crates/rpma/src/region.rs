@@ -4,18 +4,35 @@
 use std::ffi::c_void;
 use std::fs::File;
 use std::mem::ManuallyDrop;
+use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 
 use rpma_core::mr::MrLocal;
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::process::{Resource, getrlimit};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::peer::Peer;
+use crate::peer::{Peer, Provider};
 
 /// What the memory of a region is.
 pub(crate) enum Source<'a> {
-    Anonymous,
+    /// New memory, of zeros.
+    New,
     File(&'a File, u64),
+}
+
+/// New memory that peers on the same host can map (librpma_providers(7), Memory): a memfd that cannot shrink.
+/// The descriptor is needed until the memory is registered.
+fn sealed(len: usize) -> rustix::io::Result<OwnedFd> {
+    // Beyond the limit the kernel would send SIGXFSZ.
+    if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < len as u64) {
+        return Err(rustix::io::Errno::FBIG);
+    }
+    let file = memfd_create("rpma", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    fallocate(&file, FallocateFlags::empty(), 0, len as u64)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK)?;
+    Ok(file)
 }
 
 /// A mapping of whole pages, unmapped when dropped.
@@ -25,7 +42,8 @@ struct Map {
 }
 
 impl Map {
-    fn new(source: Source<'_>, len: usize) -> Result<Self> {
+    /// `file`: a memfd, or what the source says.
+    fn new(source: Source<'_>, file: Option<&OwnedFd>, len: usize) -> Result<Self> {
         let failed = |errno: rustix::io::Errno| {
             let kind =
                 if errno == rustix::io::Errno::NOMEM { ErrorKind::OutOfMemory } else { ErrorKind::Invalid };
@@ -35,9 +53,10 @@ impl Map {
         // SAFETY: new mappings, at addresses that the kernel chooses, replace none. The file may be changed
         // or truncated by others: `Region` gives no references to it, and a SIGBUS is no undefined behaviour.
         let addr = unsafe {
-            match source {
-                Source::Anonymous => mmap_anonymous(ptr::null_mut(), len, access, MapFlags::PRIVATE),
-                Source::File(file, offset) => {
+            match (source, file) {
+                (Source::New, Some(file)) => mmap(ptr::null_mut(), len, access, MapFlags::SHARED, file, 0),
+                (Source::New, None) => mmap_anonymous(ptr::null_mut(), len, access, MapFlags::PRIVATE),
+                (Source::File(file, offset), _) => {
                     mmap(ptr::null_mut(), len, access, MapFlags::SHARED, file, offset)
                 }
             }
@@ -78,7 +97,10 @@ impl Region {
         if len == 0 {
             return Err(Error::new(ErrorKind::Invalid, "a memory region cannot be empty"));
         }
-        let map = Map::new(source, len)?;
+        // Without memfds, in a sandbox for example, other memory serves as well; an adapter needs none.
+        let wanted = matches!(source, Source::New) && peer.provider() == Provider::Soft;
+        let file = if wanted { sealed(len).ok() } else { None };
+        let map = Map::new(source, file.as_ref(), len)?;
         // SAFETY: the region keeps the peer and the mapping, and deregisters before it releases them.
         let mr = unsafe { MrLocal::register(peer.domain(), map.addr.as_ptr().cast::<c_void>(), len, usage) };
         let mr = mr.map_err(|code| Error::of(format_args!("registering {len} bytes of memory"), code))?;
