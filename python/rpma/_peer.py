@@ -7,6 +7,7 @@ What is made from one is in the file of its type.
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 from collections.abc import Iterable
@@ -18,6 +19,9 @@ from . import _c
 from ._errors import ClosedError, InvalidError, UnreachableError
 from ._c import Counted, check, ffi, lib
 from ._region import Access, Memory, Region, Registered
+
+# Regions get memfds as long as these have smaller numbers.
+MAX_DESCRIPTOR = 256
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -241,7 +245,28 @@ def _buffer(memory: int | Memory, call: str) -> Memory:
         return memory
     if memory <= 0:
         raise InvalidError(call, f"a size of {memory} bytes")
-    return mmap.mmap(-1, memory)
+    return _new_memory(memory)
+
+
+def _new_memory(size: int) -> mmap.mmap:
+    """
+    Memory that peers on the same host can map (librpma_providers(7), Memory): a memfd that cannot shrink,
+    whose descriptor the object keeps. Other memory serves as well where memfds are forbidden, and a program
+    with many regions needs its descriptors for other things.
+    """
+    fd = -1
+    try:
+        fd = os.memfd_create("rpma", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        if fd < MAX_DESCRIPTOR:
+            os.posix_fallocate(fd, 0, size)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+            return mmap.mmap(fd, size)
+    except (AttributeError, OSError):
+        pass  # an old C library, a sandbox, a limit
+    finally:
+        if fd >= 0:
+            os.close(fd)
+    return mmap.mmap(-1, size)
 
 
 def _mapped(fd: int, size: int) -> mmap.mmap:
