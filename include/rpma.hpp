@@ -39,6 +39,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
@@ -271,8 +272,19 @@ class memory {
 public:
 	memory() = default;
 
-	/** Pages of zeros. */
-	static memory zeroed(std::size_t size, ec_ref ec = {}) { return {size, MAP_PRIVATE | MAP_ANONYMOUS, -1, "zeros", ec}; }
+	/**
+	 * Pages of zeros: a memfd that cannot shrink, so that peers on the same host can map it
+	 * (librpma_providers(7), Memory), unless a limit or a sandbox forbids that.
+	 */
+	static memory zeroed(std::size_t size, ec_ref ec = {}) {
+		const int fd = sealed(size);
+		memory zeros(size, fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, "zeros", ec);
+		if (zeros)
+			zeros.it_.get_deleter().fd = fd; // needed at the registration
+		else if (fd >= 0)
+			::close(fd);
+		return zeros;
+	}
 
 	/** The beginning of a file, which is made, and extended with zeros, as needed; as a shared mapping. */
 	static memory file(const char *path, std::size_t size, ec_ref ec = {}) {
@@ -291,20 +303,38 @@ public:
 private:
 	struct unmap {
 		std::size_t size;
-		void operator()(std::byte *at) const noexcept { munmap(at, size); }
+		int fd; // of the memfd, or -1
+		void operator()(std::byte *at) const noexcept {
+			munmap(at, size);
+			if (fd >= 0)
+				::close(fd);
+		}
 	};
 
+	/** A memfd, or -1; also if the program has many descriptors already, which it needs for other things. */
+	static int sealed(std::size_t size) noexcept {
+		constexpr int max_descriptor = 256;
+		rlimit limit{}; // beyond it the kernel would send SIGXFSZ
+		if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < size)
+			return -1;
+		const int fd = memfd_create("rpma", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+		if (fd < 0 || (fd < max_descriptor && posix_fallocate(fd, 0, static_cast<off_t>(size)) == 0
+				&& fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0))
+			return fd;
+		::close(fd);
+		return -1;
+	}
 	memory(std::size_t size, int flags, int fd, const char *what, ec_ref ec)
 		: memory(mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, fd, 0), size, what, ec) {
 	}
 	memory(void *at, std::size_t size, const char *what, ec_ref ec) {
 		if (at && at != MAP_FAILED && ec.succeed())
-			it_ = std::unique_ptr<std::byte, unmap>(static_cast<std::byte *>(at), unmap{size});
+			it_ = std::unique_ptr<std::byte, unmap>(static_cast<std::byte *>(at), unmap{size, -1});
 		else
 			ec.fail({errno, std::generic_category()}, "rpma::memory", std::string("rpma::memory of ") + what);
 	}
 
-	std::unique_ptr<std::byte, unmap> it_{nullptr, unmap{0}};
+	std::unique_ptr<std::byte, unmap> it_{nullptr, unmap{0, -1}};
 };
 
 /** RPMA_MR_USAGE_*: what memory is registered for. */
