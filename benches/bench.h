@@ -40,7 +40,7 @@ struct options {
 	unsigned count;	  /* operations of a measurement that has a fixed number of them */
 	unsigned conns;	  /* connections */
 	size_t size;	  /* bytes of an operation */
-	bool file;	  /* what the other side reads and writes is a mapped file */
+	bool memfd; /* all memory is that of memfds that cannot shrink */
 	unsigned depth;	  /* operations in flight */
 	const char *preload; /* a library for start-up */
 };

@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -14,14 +15,15 @@
 char *
 map_pages(const struct side *side, size_t size)
 {
-	int fd = side->opt.file ? memfd_create("bench", MFD_CLOEXEC) : -1;
+	int fd = side->opt.memfd ? memfd_create("bench", MFD_CLOEXEC | MFD_ALLOW_SEALING) : -1;
 	char *p;
 
-	REQUIRE(!side->opt.file || (fd >= 0 && ftruncate(fd, (off_t)size) == 0), "memfd_create: %s", strerror(errno));
+	REQUIRE(!side->opt.memfd ||
+			(fd >= 0 && posix_fallocate(fd, 0, (off_t)size) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0),
+		"memfd_create: %s", strerror(errno));
+	/* the descriptor stays open: the library needs it when the memory is registered */
 	p = mmap(NULL, size, PROT_READ | PROT_WRITE,
 		(fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS) | MAP_POPULATE, fd, 0);
-	if (fd >= 0)
-		close(fd);
 	REQUIRE(p != MAP_FAILED, "mmap of %zu bytes: %s", size, strerror(errno));
 	return p;
 }

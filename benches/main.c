@@ -77,7 +77,7 @@ usage(FILE *out)
 		"  --count N     writes of small-writes (15000)\n"
 		"  --conns N     connections (1)\n"
 		"  --depth N     operations in flight (1)\n"
-		"  --file        what the other side reads and writes is a mapped file (memfd)\n"
+		"  --memfd       all memory is that of memfds that cannot shrink, which both sides map\n"
 		"  --preload LIB LD_PRELOAD of start-up\n");
 }
 
@@ -254,7 +254,7 @@ main(int argc, char *argv[])
 	static const struct option longs[] = {{"cpus", 1, 0, 'c'}, {"free", 0, 0, 'f'},
 		{"sleep", 0, 0, 's'}, {"ms", 1, 0, 'm'}, {"limit", 1, 0, 'l'}, {"size", 1, 0, 'z'},
 		{"signal", 1, 0, 'g'}, {"count", 1, 0, 'n'}, {"conns", 1, 0, 'k'},
-		{"depth", 1, 0, 'd'}, {"file", 0, 0, 'F'}, {"preload", 1, 0, 'p'}, {"help", 0, 0, 'h'}, {0, 0, 0, 0}};
+		{"depth", 1, 0, 'd'}, {"memfd", 0, 0, 'F'}, {"preload", 1, 0, 'p'}, {"help", 0, 0, 'h'}, {0, 0, 0, 0}};
 	struct options opt = {.cpu = -1, .ms = 100, .signal = 16, .count = 15000, .conns = 1, .depth = 1, .size = 8};
 	const struct measurement *m = NULL;
 	int cpus[2] = {-1, -1};
@@ -281,7 +281,7 @@ main(int argc, char *argv[])
 		case 'n': opt.count = (unsigned)number(optarg, 1, 1 << 30); break;
 		case 'k': opt.conns = (unsigned)number(optarg, 1, 1 << 16); break;
 		case 'd': opt.depth = (unsigned)number(optarg, 1, 64); break;
-		case 'F': opt.file = true; break;
+		case 'F': opt.memfd = true; break;
 		case 'p': opt.preload = optarg; break;
 		case 'h': usage(stdout); return 0;
 		default: usage(stderr); return 2;

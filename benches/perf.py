@@ -4,14 +4,12 @@
 import json
 import os
 import signal
-import tempfile
 
 import others
 from machine import Failed
 
-# Words of a row's program: PERF, operation, bytes, options of the server, in which FILE is a file to map.
+# Words of a row's program: PERF, operation, bytes, options of both sides.
 PERF = "@perf"
-FILE = "@file"
 
 SECONDS = 10  # for each side
 
@@ -29,19 +27,16 @@ def perf(bench, original, settings, operation, size, *options):
     before, env = environment(bench, original, settings)
     command = [*before, os.path.join(bench.prefix, "bin", "rpma"), "perf"]
     address = f"127.0.0.1:{others.any_port()}"
-    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
-        file.truncate(1 << 20)
-        options = [file.name if word == FILE else word for word in options]
-        server = bench.spawn([*command, "serve", address, *options], env, bench.target_cpu)
-        try:
-            if not server.stdout.readline():
-                raise Failed((server.stderr.read().strip().splitlines() or ["rpma perf serve ended"])[0])
-            client = bench.spawn([*command, "--json", "--poll", "--op", operation, "--size", size, "--duration",
-                                  str(bench.args.ms / 1000), address], env, bench.initiator_cpu)
-            [row] = json.loads(bench.finish(client, SECONDS))["results"]
-            server.send_signal(signal.SIGINT)
-            server.wait(SECONDS)
-        finally:
-            bench.end(server)
+    server = bench.spawn([*command, "serve", address, *options], env, bench.target_cpu)
+    try:
+        if not server.stdout.readline():
+            raise Failed((server.stderr.read().strip().splitlines() or ["rpma perf serve ended"])[0])
+        client = bench.spawn([*command, "--json", "--poll", "--op", operation, "--size", size, "--duration",
+                              str(bench.args.ms / 1000), *options, address], env, bench.initiator_cpu)
+        [row] = json.loads(bench.finish(client, SECONDS))["results"]
+        server.send_signal(signal.SIGINT)
+        server.wait(SECONDS)
+    finally:
+        bench.end(server)
     latency = row["latency_us"]
     return {"value": latency["mean"], "p50": latency["p50"], "p99": latency["p99"], "rounds": row["operations"]}
