@@ -6,6 +6,9 @@
 //! access. Every request is signalled, so an operation is complete when as many completions have been polled
 //! as requests were posted.
 //!
+//! All of it is behind the lock of the connection, and has no atomics: any order of calls is a schedule of
+//! threads, and the tests run such orders, also under Miri; a model of the lock would add nothing.
+//!
 //! ```text
 //! add ─▶ waiting ─next─▶ posted ─complete, for each request─▶ done ─take─▶ free
 //!          detach: the same way, but an operation that is done is free at once

@@ -39,7 +39,7 @@ fn run_seeds<S: Simulation>(test: &str, thread: u64, seeds: Range<u64>, failed: 
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| sim.run(seed))) {
             failed.store(true, Ordering::Relaxed);
             eprintln!(
-                "schedule {seed} fails; alone: SIM_SEED={seed} cargo test -p transport --profile sim {test} -- --nocapture"
+                "schedule {seed} fails; alone: SIM_SEED={seed} cargo test -p softverbs-transport --profile sim {test} -- --nocapture"
             );
             resume_unwind(panic);
         }
