@@ -105,7 +105,8 @@ fn the_longest_fpdu() {
         assert_eq!(bytes.len(), MAX_FPDU);
         bytes.extend(fpdu(&header, b"x", crc));
         let expected = vec![(header, payload.clone()), (header, b"x".to_vec())];
-        for chunk in [1000, 4096, 65536, MAX_FPDU, bytes.len()] {
+        let chunks = [1000, 4096, 65536, MAX_FPDU, bytes.len()];
+        for chunk in chunks.into_iter().step_by(if cfg!(miri) { 3 } else { 1 }) {
             assert_eq!(receive(&mut Receiver::new(crc), &bytes, chunk).as_ref(), Ok(&expected));
         }
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::super::{
     Aeth, AtomicEth, Deth, Extension, Feth, Malformed, Opcode, Operation, Packet, Psn, Reth, Selectivity,
 };
-use super::{Captured, capture, encode, hex};
+use super::{Captured, capture, each_captured, encode, hex};
 
 /// The name of an opcode in the capture.
 fn name(opcode: Opcode) -> &'static str {
@@ -61,7 +61,7 @@ fn every_packet_encodes_to_the_same_bytes() {
 /// The BTH has the values that another decoder has printed.
 #[test]
 fn base_transport_headers() {
-    for captured in capture() {
+    for captured in each_captured() {
         let Packet { bth, payload, .. } = parse(captured);
         let fields = captured.fields;
         assert_eq!(name(bth.opcode), captured.operation());
@@ -80,7 +80,7 @@ fn base_transport_headers() {
 
 #[test]
 fn extension_headers() {
-    for captured in capture() {
+    for captured in each_captured() {
         let number = |name| captured.number(name);
         let check_reth = |reth: Reth| {
             assert_eq!(
@@ -189,7 +189,7 @@ fn a_read() {
 
 #[test]
 fn truncated_captured_packets() {
-    for captured in capture() {
+    for captured in each_captured() {
         let packet = captured.packet();
         let headers = packet.len() - decimal(captured, "data") - decimal(captured, "pad");
         for len in 0..headers {

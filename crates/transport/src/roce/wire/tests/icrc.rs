@@ -4,7 +4,7 @@
 use super::super::icrc::{check, check_expecting, check_rxe_flush, icrc, icrc_of_rxe_flush, split};
 use super::super::{Addresses, BadIcrc, Flow, UDP_PORT};
 use super::random::Random;
-use super::{capture, hex};
+use super::{each_captured, hex};
 
 const V4: Flow = Flow {
     addresses: Addresses::V4 { source: [10, 80, 0, 2], destination: [10, 80, 0, 1] },
@@ -32,7 +32,7 @@ fn worked_example() {
 #[test]
 fn every_captured_packet_has_the_right_icrc() {
     let mut ids = 0;
-    for captured in capture() {
+    for captured in each_captured() {
         let (packet, received) = split(&captured.datagram).unwrap();
         assert_eq!(packet, captured.packet());
         if let Some(id) = captured.id {
@@ -52,13 +52,13 @@ fn every_captured_packet_has_the_right_icrc() {
             assert_eq!(check_rxe_flush(&captured.flow, &captured.datagram), Err(BadIcrc));
         }
     }
-    assert_eq!(ids, 146, "the others are IPv6");
+    assert_eq!(ids, if cfg!(miri) { 24 } else { 146 }, "the others are IPv6");
 }
 
 #[test]
 fn parts_make_one_packet() {
     let mut random = Random(0x5eed_0201);
-    for len in [12, 60, 100, 101, 200] {
+    for len in [12, 60, 100, 101, 200].into_iter().take(if cfg!(miri) { 2 } else { 5 }) {
         let packet = random.bytes(len);
         let whole = icrc(&V4, 7, &[&packet]);
         for at in 12..=packet.len() {
@@ -74,7 +74,8 @@ fn parts_make_one_packet() {
 #[test]
 fn it_is_the_crc_of_headers_and_packet_at_every_length() {
     let mut random = Random(0x5eed_0205);
-    for len in (12..300).chain([4096, 4112]) {
+    let lengths = (12..300).chain([4096, 4112]);
+    for len in lengths.step_by(if cfg!(miri) { 17 } else { 1 }) {
         let (packet, mut masked) = (random.bytes(len), vec![0xff; 8]);
         masked.extend(hex("45ff 0000 1234 4000 ff 11 ffff 0a500002 0a500001 fd4d 12b7 0000 ffff"));
         let udp_len = (8 + len + 4) as u16;

@@ -9,6 +9,7 @@ mod icrc;
 pub(in crate::roce) mod random;
 mod rules;
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use super::{Addresses, Flow, Packet};
@@ -101,6 +102,16 @@ fn capture() -> &'static [Captured] {
         packets
     });
     &PACKETS
+}
+
+/// The packets of the capture for a test of each: all, and for Miri, which takes a second for each, the first
+/// of each operation over IPv4 and over IPv6.
+fn each_captured() -> impl Iterator<Item = &'static Captured> {
+    let mut seen = BTreeSet::new();
+    capture().iter().filter(move |captured| {
+        let is_first = seen.insert((captured.operation(), captured.id.is_some()));
+        is_first || !cfg!(miri)
+    })
 }
 
 /// Encodes a packet, with zeros as pad.
