@@ -5,7 +5,7 @@
 #   make check-quick  builds it, then runs a first part of the tests, in less than two minutes
 #   make check      builds it, then runs all tests
 #   make check-long runs the simulation for 50 million schedules (SIM_SCHEDULES is another number), the stress tests with their long
-#                   amounts (STRESS_SEED, STRESS_PERCENT, TESTS), the pairs in every mode of the heuristics (POLICY_SEED), and all of
+#                   amounts (STRESS_SEED, STRESS_PERCENT, TESTS), the pairs in every mode of the heuristics (POLICY_SEED), tools/check-crate, and all of
 #                   check-threads and check-sanitizers; PARTS="simulation", "stress", "policies", "threads" or "sanitizers" for one
 #   make bench      builds it, then measures it on the soft provider beside raw TCP; ROWS="a b" for some rows, ROWS=--help says which
 #   make bench-rxe  measures soft0 as a RoCE device beside the kernel's software RoCE, in two virtual machines
