@@ -65,6 +65,10 @@ impl Reply {
         matches!(self, Self::Ack { syndrome: Syndrome::Ack { .. }, .. })
     }
 
+    fn is_rnr(&self) -> bool {
+        matches!(self, Self::Ack { syndrome: Syndrome::Rnr { .. }, .. })
+    }
+
     /// A NAK that ends the connection of a peer that still waits for this request.
     fn is_refusal(&self) -> bool {
         match self {
@@ -130,8 +134,8 @@ impl Replies {
 
     /// Adds a reply. Of ACKs and NAKs behind each other, one is left, however many packets the peer sends
     /// between two reads: the last one, unless it is an ACK that covers less than the NAK before it. A
-    /// refusal stays beside an ACK of later requests, which would hide it. A reply that finds the queue full
-    /// is dropped: the peer repeats the request.
+    /// refusal stays beside an ACK of later requests, which would hide it, and so does an RNR NAK. A reply
+    /// that finds the queue full is dropped: the peer repeats the request.
     pub(super) fn push(&mut self, reply: Reply) {
         if let (Some(last), Reply::Ack { psn, .. }) = (self.queue.back_mut(), &reply) {
             if let Reply::Ack { psn: before, .. } = *last {
@@ -145,6 +149,9 @@ impl Replies {
                         return;
                     }
                     (false, true) => {}
+                    // A copy of the request came from a former link, and has been executed. What followed the
+                    // request was dropped, and the peer knows that from the RNR NAK alone.
+                    (false, false) if last.is_rnr() && reply.is_ack() && distance >= 0 => {}
                     (false, false) => {
                         // Behind the packet that a NAK requests: it has arrived.
                         if last.is_ack() || !reply.is_ack() || distance >= 0 {

@@ -54,6 +54,32 @@ fn a_repeated_rnr_nak_is_one() {
     assert_eq!(pair.done(0), [(1, OK)]);
 }
 
+/// A request meets no receive, a copy of it from a former link meets one: the peer still learns that what was
+/// between the two was dropped.
+#[test]
+fn an_rnr_nak_is_sent_before_the_ack_of_a_late_copy() {
+    let mut pair = Pair::with(|_, terms| (terms.retries, terms.rnr_retries) = (0, 1));
+    pair.post(0, wr(1, Op::Send, 0, 8, 0));
+    pair.post(0, wr(2, Op::Write, 0, 8, 0x4000));
+    pair.step(0, reason::POSTED);
+    let copy = pair.hosts[0].link.sent[0].clone();
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    pair.hosts[1].link.room = Some(0);
+    pair.step(1, reason::READABLE);
+    pair.post_receive(1, 20, 0x7000, 8);
+    pair.hosts[1].link.arrived.push_back(copy);
+    pair.step(1, reason::READABLE);
+    pair.hosts[1].link.room = None;
+    pair.step(1, reason::WRITABLE);
+    pair.settle();
+    pair.expire(0);
+    pair.settle();
+    pair.post(0, wr(3, Op::Write, 0, 8, 0x4000));
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, OK), (2, OK), (3, OK)]);
+    assert_eq!(pair.done(1), [(20, OK)]);
+}
+
 /// A duplicate of a read whose response is still queued takes no room from the next read.
 #[test]
 fn a_duplicate_is_not_one_read_too_many() {
