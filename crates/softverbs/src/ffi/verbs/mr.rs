@@ -3,7 +3,8 @@
 //!
 //! A region is an entry of the memory table, found by its STag, which is both lkey and rkey. Memory is
 //! neither pinned nor copied: an access to a page that is not mapped, or lacks the needed protection, fails
-//! at that moment. Deregistration waits for accesses in progress.
+//! at that moment, unless the library has mapped it as well ([`Backing`]). Deregistration waits for accesses
+//! in progress.
 
 use libc::{c_int, c_void};
 use rdma_sys::{ib_uverbs_access_flags, ib_uverbs_advise_mr_advice as advices, ib_uverbs_advise_mr_flag};

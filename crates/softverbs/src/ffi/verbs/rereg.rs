@@ -51,11 +51,11 @@ const FLAGS: c_int = ibv_rereg_mr_flags::IBV_REREG_MR_FLAGS_SUPPORTED.0 as c_int
 ///
 /// The codes -2, -3 and -5 are never returned, not even after ibv_fork_init(3). They report failures of
 /// madvise(2) with MADV_DONTFORK and MADV_DOFORK, which an adapter needs because it keeps accessing the
-/// original pages when a write after fork(2) gives the process a copy. Here the kernel copies the bytes of a
-/// region by the addresses of the process, so process and region always share the same page. That is the
-/// state that ibv_is_fork_initialized(3) calls IBV_FORK_UNNEEDED, in which libibverbs does not call
-/// madvise(2) either. (`libsoftverbs.so` calls it nevertheless after ibv_fork_init, and returns these codes,
-/// so that a program behaves as on an adapter.)
+/// original pages when a write after fork(2) gives the process a copy. Here the bytes of a region are
+/// accessed by addresses of the process, or in a shared mapping, so process and region always share the same
+/// page. That is the state that ibv_is_fork_initialized(3) calls IBV_FORK_UNNEEDED, in which libibverbs does
+/// not call madvise(2) either. (`libsoftverbs.so` calls it nevertheless after ibv_fork_init, and returns
+/// these codes, so that a program behaves as on an adapter.)
 ///
 /// # Safety
 ///
