@@ -252,28 +252,34 @@ impl DirectCopy {
     ) -> usize {
         let Some(&Access { stag, .. }) = remote.first() else { return 0 };
         let Self { owner, peer, imports, .. } = self;
-        let rings = &owner.rings;
-        let hold = rings.shared.export_page(rings.ends().1).hold();
+        let rings = &*owner.rings;
+        let page = rings.shared.export_page(rings.ends().1);
+        imports.forget_revoked(page.changes(), |at| rings.version(at));
+        let hold = page.hold();
         hold.take(stag);
-        let mut found = rings.exported(stag);
-        if let Some((version, exported)) = found.filter(|(_, exported)| backed && exported.file.is_some()) {
-            if matches!(imports.find(version, &exported), Import::Unknown) {
-                let number = exported.file.map_or(u32::MAX, |file| file.descriptor);
-                let file = Socket::noted(|| peer.descriptor(number)).ok();
-                // Revocation does not wait for the mapping.
-                hold.release();
-                imports.add(version, exported, file);
-                hold.take(stag);
-                found = rings.exported(stag);
+        let mut imported = false;
+        let copied = loop {
+            let Some((version, exported)) = rings.exported(stag) else { break 0 };
+            if let Some(file) = exported.file.filter(|_| backed) {
+                match imports.find(version, &exported) {
+                    // SAFETY: the caller guarantees that `local` does not fault, and the grants.
+                    Import::Mapped(view) => break unsafe { view.copy(&local[1..], remote, len) },
+                    Import::Unknown if !imported => {
+                        imported = true;
+                        let file = Socket::noted(|| peer.descriptor(file.descriptor)).ok();
+                        // Revocation does not wait for the mapping.
+                        hold.release();
+                        imports.add(version, exported, file);
+                        hold.take(stag);
+                        continue;
+                    }
+                    Import::Unknown | Import::Unmappable => {}
+                }
             }
-        }
-        let copied = found.map_or(0, |(version, exported)| match imports.find(version, &exported) {
-            // SAFETY: the caller guarantees that `local` does not fault, and the grants.
-            Import::Mapped(view) if backed => unsafe { view.copy(&local[1..], remote, len) },
             // SAFETY: the caller holds the grants. If the peer is this process, it exports the ranges of a
             // write, and revocation waits while `hold` has the key.
-            _ => unsafe { copy_by_kernel(peer, local, &exported, remote, len) },
-        });
+            break unsafe { copy_by_kernel(peer, local, &exported, remote, len) };
+        };
         hold.release();
         copied
     }

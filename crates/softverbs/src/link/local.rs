@@ -301,7 +301,6 @@ impl Local {
         if !is_up || len == 0 || (self.is_stream && !direct.is_settled()) {
             return 0;
         }
-        direct.forget_revoked();
         let mut pieces = Pieces::new();
         // The first element is for the call itself.
         pieces.push(libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 });

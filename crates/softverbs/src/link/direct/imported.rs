@@ -95,14 +95,14 @@ impl Imports {
 /// Maps the memory of a key. `None` if that is not possible, or this process has imported too much.
 fn map(file: &Socket, exported: &Exported) -> Option<View> {
     let FileOffset { inode, offset, .. } = exported.file?;
-    // The owner may have closed the descriptor, and got the number for another file.
-    if fstat(file).ok()?.st_ino != inode {
-        return None;
-    }
     let writable = exported.rights & REMOTE_WRITE != 0;
     let slot = Slot::take()?;
     let (mapping, first) = FileMapping::of_sealed(file, offset, exported.len, writable)?;
     mapping.keep_from_children().ok()?;
+    // The owner may have closed the descriptor, and got the number for another file.
+    if fstat(file).ok()?.st_ino != inode {
+        return None;
+    }
     Some(View { exported: *exported, first: first.as_ptr(), _mapping: mapping, _slot: slot })
 }
 
