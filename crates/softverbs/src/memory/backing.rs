@@ -14,12 +14,8 @@
 //! the process.
 #![forbid(unsafe_code)]
 
-use std::collections::HashMap;
-use std::fs;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 
 use once_cell::race::OnceNonZeroUsize;
 use rustix::fs::fstat;
@@ -32,9 +28,8 @@ use crate::socket::Socket;
 use crate::sys::{self, memory_file};
 use transport::access::{FileOffset, LOCAL_WRITE};
 
-/// How many descriptors are searched: a program with more gets its memory through the kernel, as with any
-/// other memory.
-const MAX_SEARCHED: usize = 1024;
+/// Descriptors from this number on are not searched: the kernel copies, as with any other memory.
+const MAX_SEARCHED: RawFd = 1024;
 
 /// The memfd behind a region, and the mapping of the library.
 pub(crate) struct Backing {
@@ -45,12 +40,13 @@ pub(crate) struct Backing {
 }
 
 /// The backings of the regions by STag.
-static BACKINGS: PerProcess<HashMap<u32, Backing>> = PerProcess::new();
+static BACKINGS: PerProcess<Vec<(u32, Backing)>> = PerProcess::new();
 
 impl Backing {
     /// Maps the memory of a region of `len` bytes, which starts in this part of a file, if it is such a
     /// memfd, for these access flags. `None` also if more than half of the descriptors of the process are in
     /// use.
+    #[cold]
     pub(crate) fn map(part: FilePart, len: u64, access: u32) -> Option<Self> {
         if Some(part.device) != memfd_device() {
             return None;
@@ -73,25 +69,31 @@ impl Backing {
 
 /// Keeps the backing of a region until [`remove`], and returns the address of its first byte. `None`: out of
 /// memory.
+#[cold]
 pub(super) fn keep(stag: u32, backing: Backing) -> Option<u64> {
     let addr = backing.first;
     let mut backings = lock(BACKINGS.get());
     let backings = backings.get_or_insert_default();
     backings.try_reserve(1).ok()?;
-    backings.insert(stag, backing);
+    backings.push((stag, backing));
     Some(addr)
 }
 
 /// Takes the backing of a region, which is unmapped when it is dropped. A child after fork(2) has none: it
 /// keeps the mappings of its parent.
+#[cold]
 pub(super) fn remove(stag: u32) -> Option<Backing> {
-    lock(BACKINGS.get()).as_mut()?.remove(&stag)
+    let mut backings = lock(BACKINGS.get());
+    let backings = backings.as_mut()?;
+    let at = backings.iter().position(|(of, _)| *of == stag)?;
+    Some(backings.swap_remove(at).1)
 }
 
 /// Where the first byte of a region is in its file, for a peer on this host.
+#[cold]
 pub(super) fn file_offset(stag: u32) -> Option<FileOffset> {
     let backings = lock(BACKINGS.get());
-    let Backing { file, part, .. } = backings.as_ref()?.get(&stag)?;
+    let (_, Backing { file, part, .. }) = backings.as_ref()?.iter().find(|(of, _)| *of == stag)?;
     let descriptor = u32::try_from(file.as_raw_fd()).ok()?;
     Some(FileOffset { descriptor, inode: part.inode, offset: part.offset })
 }
@@ -107,17 +109,10 @@ fn memfd_device() -> Option<u64> {
     DEVICE.get_or_try_init(find).ok().map(|device| device.get() as u64)
 }
 
-/// The number of a descriptor of a memfd, which may be closed or reused at any time. `None`: there is none
-/// among the first [`MAX_SEARCHED`].
+/// The number of a descriptor of a sealed memfd, which may be closed or reused at any time. `None`: there is
+/// none below [`MAX_SEARCHED`].
 fn find(part: FilePart) -> Option<RawFd> {
-    let numbers = fs::read_dir("/proc/thread-self/fd").ok()?.take(MAX_SEARCHED);
-    let mut paths = numbers.filter_map(|entry| Some(entry.ok()?.path()));
-    let path = paths.find(|path| {
-        // The kernel has the name; a call that reaches the file could block, for one of a network.
-        fs::read_link(path).is_ok_and(|name| name.as_os_str().as_bytes().starts_with(b"/memfd:"))
-            && fs::metadata(path).is_ok_and(|it| (it.dev(), it.ino()) == (part.device, part.inode))
-    })?;
-    path.file_name()?.to_str()?.parse().ok()
+    (0..MAX_SEARCHED).find(|number| sys::sealed_file(*number) == Some((part.device, part.inode)))
 }
 
 #[cfg(test)]

@@ -99,7 +99,6 @@ pub(super) fn modify_nothing(addr: u64) -> Result<(), Errno> {
 /// Both ranges must be mapped with the protection that the copy needs until it returns, must not overlap in
 /// the address space, and there must be no reference to bytes of the target. Others may write to both
 /// meanwhile: any bytes may be copied.
-#[inline]
 pub(crate) unsafe fn copy_in_order(from: *const u8, to: *mut u8, len: usize) {
     /// The largest store, as a power of two.
     const WORD: u32 = 3;
@@ -139,6 +138,24 @@ unsafe fn move_word<T>(from: *const u8, to: *mut u8) {
     unsafe {
         let value = from.read_unaligned();
         if to.is_aligned() { to.write_volatile(value) } else { to.write_unaligned(value) }
+    }
+}
+
+/// Device and inode of the memfd that has a descriptor with this number, if it is sealed against shrinking.
+pub(crate) fn sealed_file(number: RawFd) -> Option<(u64, u64)> {
+    // SAFETY: the call changes nothing. It fails for files that are not in memory, without a call of their
+    // file systems, which may block.
+    let seals = unsafe { libc::fcntl(number, libc::F_GET_SEALS) };
+    if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
+        return None;
+    }
+    let mut found = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the kernel writes the structure if it returns 0.
+    unsafe {
+        (libc::fstat(number, found.as_mut_ptr()) == 0).then(|| {
+            let found = found.assume_init();
+            (found.st_dev, found.st_ino)
+        })
     }
 }
 

@@ -65,6 +65,7 @@ impl Imports {
     }
 
     /// Maps the file of an exported key, and unmaps that of the key in its place.
+    #[cold]
     pub(super) fn add(&mut self, version: u64, exported: Exported, file: Option<Socket>) {
         if self.entries.is_empty() {
             if self.entries.try_reserve_exact(EXPORTED_KEYS).is_err() {
@@ -142,6 +143,7 @@ impl View {
     ///
     /// Loads from `local` must not fault; for a read the caller must hold grants to write it, and stores
     /// must not fault.
+    #[inline(never)]
     pub(super) unsafe fn copy(&self, local: &[libc::iovec], remote: &[Access], len: usize) -> usize {
         if !within(remote, len).all(|access| self.find(access).is_some()) {
             return 0;

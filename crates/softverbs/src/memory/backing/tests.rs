@@ -11,6 +11,9 @@ use super::super::mapping::{Content, content};
 use super::super::table::{Change, Changed, Grant, Region, acquire, register, register_at, try_deregister};
 use super::super::table::{alloc_window, bind_window, free_window};
 use super::super::{Batch, change, fetch};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
 use super::*;
 use crate::sys::{Process, page_size};
 use transport::access::{Access, Accessor, Bind, MW_BIND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
