@@ -69,7 +69,8 @@ impl World {
     /// The importer copies with a key if it has it.
     fn copy(&self, stag: u32) {
         self.hold.take(stag);
-        let exported = self.exported_keys[0].read().filter(|_| self.gate.is_open());
+        let exported =
+            self.exported_keys[0].read().filter(|_| self.gate.is_open()).map(|(_, exported)| exported);
         if let Some(exported) = exported.filter(|exported| exported.stag == stag) {
             assert_eq!(exported, of(stag), "a torn description");
             assert!(!self.gone[index(stag)].load(Relaxed), "a copy to reused memory");
