@@ -222,7 +222,7 @@ impl DirectCopy {
     pub(super) fn forget_revoked(&mut self) {
         let Self { owner, imports, .. } = self;
         let page = owner.rings.shared.export_page(owner.rings.ends().1);
-        imports.forget_revoked(page.changes(), |at| owner.rings.version(at));
+        imports.forget_revoked(page.changes(), |at| Some(owner.rings.entry(at)?.0));
     }
 
     /// Whether the peer exports a key for this access.
@@ -251,11 +251,10 @@ impl DirectCopy {
         backed: bool,
     ) -> usize {
         let Some(&Access { stag, .. }) = remote.first() else { return 0 };
+        self.forget_revoked();
         let Self { owner, peer, imports, .. } = self;
         let rings = &*owner.rings;
-        let page = rings.shared.export_page(rings.ends().1);
-        imports.forget_revoked(page.changes(), |at| rings.version(at));
-        let hold = page.hold();
+        let hold = rings.shared.export_page(rings.ends().1).hold();
         hold.take(stag);
         let mut imported = false;
         let copied = loop {

@@ -247,20 +247,16 @@ impl Rings {
     /// The key that the peer exports in the entry for `stag`, and the version of the entry. Before a copy
     /// this must be called after [`KeyInUse::take`](crate::progress::export::KeyInUse::take).
     pub(super) fn exported(&self, stag: u32) -> Option<(u64, Exported)> {
-        let theirs = self.ends().1;
-        if !self.shared.export_page(theirs).gate().is_open() {
-            return None;
-        }
-        self.shared.exported_keys(theirs)[Ledger::<EXPORTED_KEYS>::place(stag)].read()
+        self.entry(Ledger::<EXPORTED_KEYS>::place(stag))
     }
 
-    /// The version of the entry with this index of the keys that the peer exports, if there is a key.
-    pub(super) fn version(&self, at: usize) -> Option<u64> {
+    /// The key that the peer exports in the entry with this index, and the version of the entry.
+    pub(super) fn entry(&self, at: usize) -> Option<(u64, Exported)> {
         let theirs = self.ends().1;
         if !self.shared.export_page(theirs).gate().is_open() {
             return None;
         }
-        self.shared.exported_keys(theirs)[at].read().map(|(version, _)| version)
+        self.shared.exported_keys(theirs)[at].read()
     }
 
     /// Whether the peer exports a key for this access.

@@ -20,12 +20,12 @@ use std::os::fd::{AsRawFd, RawFd};
 use once_cell::race::OnceNonZeroUsize;
 use rustix::fs::fstat;
 
-use super::mapping::FilePart;
+use super::mapping::{Content, FilePart, content};
 use crate::lock;
 use crate::mapped::FileMapping;
 use crate::process::PerProcess;
 use crate::socket::Socket;
-use crate::sys::{self, memory_file};
+use crate::sys::{self, Errno, memory_file};
 use transport::access::{FileOffset, LOCAL_WRITE};
 
 /// Descriptors from this number on are not searched: the kernel copies, as with any other memory.
@@ -42,12 +42,22 @@ pub(crate) struct Backing {
 /// The backings of the regions by STag.
 static BACKINGS: PerProcess<Vec<(u32, Backing)>> = PerProcess::new();
 
+/// Examines the range of a region with these access flags, and maps its backing if it has one. EFAULT: part
+/// of it is not mapped and readable, or, if `write`, writable.
+pub(crate) fn examine(start: u64, len: u64, access: u32, write: bool) -> Result<Option<Backing>, Errno> {
+    match content(start, len, write) {
+        Content::Inaccessible => Err(libc::EFAULT),
+        Content::Shared(part) => Ok(Backing::map(part, len, access)),
+        Content::Other => Ok(None),
+    }
+}
+
 impl Backing {
     /// Maps the memory of a region of `len` bytes, which starts in this part of a file, if it is such a
     /// memfd, for these access flags. `None` also if more than half of the descriptors of the process are in
     /// use.
     #[cold]
-    pub(crate) fn map(part: FilePart, len: u64, access: u32) -> Option<Self> {
+    fn map(part: FilePart, len: u64, access: u32) -> Option<Self> {
         if Some(part.device) != memfd_device() {
             return None;
         }

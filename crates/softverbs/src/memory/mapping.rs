@@ -53,7 +53,7 @@ struct Mapped {
 
 /// A part of a file that is mapped; without a file, the inode is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FilePart {
+pub(super) struct FilePart {
     pub device: u64,
     pub inode: u64,
     pub offset: u64,
@@ -61,7 +61,7 @@ pub(crate) struct FilePart {
 
 /// What is mapped in a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Content {
+pub(super) enum Content {
     /// Part of it is not mapped, or lacks the protection.
     Inaccessible,
     /// One shared mapping of a file.
@@ -70,7 +70,7 @@ pub(crate) enum Content {
 }
 
 /// What is mapped in a range. It is accessible if all of it is readable, or, if `write`, writable.
-pub(crate) fn content(start: u64, len: u64, write: bool) -> Content {
+pub(super) fn content(start: u64, len: u64, write: bool) -> Content {
     // As in a device's driver, write permission suffices for a region that is written.
     let needed = if write { WRITABLE } else { READABLE };
     // Without descriptors or /proc only holes are detected.

@@ -16,11 +16,10 @@ mod place;
 mod table;
 mod word;
 
-pub(crate) use backing::Backing;
+pub(crate) use backing::{Backing, examine};
 pub(crate) use durable::make_durable;
 pub(crate) use exchange::change;
 pub(crate) use exporters::{Exporter, add_exporter, remove_exporter};
-pub(crate) use mapping::{Content, content};
 pub(crate) use place::{Batch, fetch, fetch_pieces, store};
 #[cfg(test)]
 pub(crate) use table::FULL;

@@ -60,7 +60,8 @@ pub(crate) fn shutdown_write(fd: &OwnedFd) {
     let _ = rustix::net::shutdown(fd, Shutdown::Write);
 }
 
-/// How many bytes of this side the host of the peer has not acknowledged, a FIN being one of them.
+/// The number of bytes that were sent and that the host of the peer has not acknowledged; a FIN counts as
+/// one.
 pub(crate) fn unacknowledged(fd: &OwnedFd) -> i32 {
     let mut count = 0;
     // SAFETY: SIOCOUTQ, which has this number, writes an int; `count` outlives the call. On error it is 0.

@@ -16,8 +16,8 @@ use super::null_with;
 use super::pd::PdObject;
 use crate::ffi::object::Object;
 use crate::instrument::{self, Registration};
-use crate::memory::{self, Backing, Content, Region};
-use crate::sys;
+use crate::memory::{self, Backing, Region};
+use crate::sys::{self, Errno};
 use transport::access::{Access, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_WRITE, ZERO_BASED};
 
 /// The data behind the C structure of a memory region.
@@ -71,16 +71,12 @@ pub(super) fn is_valid(start: u64, len: u64, iova: u64, access: u32) -> bool {
         && (access & (REMOTE_WRITE | REMOTE_ATOMIC) == 0 || access & LOCAL_WRITE != 0)
 }
 
-/// The backing, if there is one, of a range that is mapped with the protection that the access flags require;
-/// `None` if it is not. Not examined with IBV_ACCESS_ON_DEMAND.
-pub(super) fn mapped(start: u64, len: u64, access: u32) -> Option<Option<Backing>> {
-    if access & ON_DEMAND != 0 {
-        return Some(None);
-    }
-    match memory::content(start, len, access & WRITTEN != 0) {
-        Content::Inaccessible => None,
-        Content::Shared(part) => Some(Backing::map(part, len, access)),
-        Content::Other => Some(None),
+/// The backing, if there is one, of a range. EFAULT: it is not mapped with the protection that the access
+/// flags require, which is not examined with IBV_ACCESS_ON_DEMAND.
+pub(super) fn examine(start: u64, len: u64, access: u32) -> Result<Option<Backing>, Errno> {
+    match access & ON_DEMAND {
+        0 => memory::examine(start, len, access, access & WRITTEN != 0),
+        _ => Ok(None),
     }
 }
 
@@ -132,7 +128,10 @@ pub unsafe fn ibv_reg_mr_iova(
     if !is_valid(start, len, iova, access) {
         return null_with(libc::EINVAL);
     }
-    let Some(backing) = mapped(start, len, access) else { return null_with(libc::EFAULT) };
+    let backing = match examine(start, len, access) {
+        Ok(backing) => backing,
+        Err(e) => return null_with(e),
+    };
     // SAFETY: ibv_reg_mr(3) requires that `pd` was returned by ibv_alloc_pd and has not been deallocated.
     let own = unsafe { PdObject::own(pd) };
     let region = Region { addr: start, len, access, pd: own.number };

@@ -10,7 +10,7 @@ use rdma_sys::{IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_INPUT, ibv_mr, ibv_pd, ibv
 use std::ptr::{addr_of, addr_of_mut};
 use std::sync::atomic::Ordering;
 
-use super::mr::{MrObject, is_valid, mapped};
+use super::mr::{MrObject, examine, is_valid};
 use super::pd::PdObject;
 use crate::memory::{Change, Changed};
 use crate::sys::{Errno, set_errno};
@@ -150,11 +150,11 @@ unsafe fn rereg(mr: *mut ibv_mr, wanted: Wanted) -> Result<(), (c_int, Errno)> {
     }
     let changed = match wanted.changes(TRANSLATION | ACCESS) {
         false => Changed::Nothing,
-        true => match mapped(region.addr, region.len, region.access) {
-            Some(backing) => Changed::Memory(backing),
-            None => {
+        true => match examine(region.addr, region.len, region.access) {
+            Ok(backing) => Changed::Memory(backing),
+            Err(e) => {
                 change.withdraw();
-                return Err(command(libc::EFAULT));
+                return Err(command(e));
             }
         },
     };

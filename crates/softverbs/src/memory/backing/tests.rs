@@ -7,7 +7,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate};
 use rustix::io::pwrite;
 
-use super::super::mapping::{Content, content};
 use super::super::table::{Change, Changed, Grant, Region, acquire, register, register_at, try_deregister};
 use super::super::table::{alloc_window, bind_window, free_window};
 use super::super::{Batch, change, fetch};
@@ -49,11 +48,7 @@ impl Memfd {
 
     fn register_with(&self, at: u64, len: u64, access: u32) -> u32 {
         let region = Region { addr: self.addr() + at, len, access, pd: PD };
-        let backing = match content(region.addr, len, true) {
-            Content::Shared(part) => Backing::map(part, len, access),
-            Content::Other => None,
-            Content::Inaccessible => panic!("it is mapped"),
-        };
+        let backing = examine(region.addr, len, access, true).unwrap();
         register_at(region, region.addr, backing).unwrap()
     }
 
