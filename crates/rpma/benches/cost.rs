@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! `cost WAY ROUNDS`: so many writes of 8 bytes with their completions, for a program that counts
+//! `cost WAY ROUNDS`: ROUNDS writes of 8 bytes, each with its completion, for a program that counts
 //! instructions. WAY is `core` (the functions behind the C interface), `polled` or `awaited` (this crate).
 
 mod ways;

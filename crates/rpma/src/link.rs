@@ -148,7 +148,7 @@ impl Link {
     /// Takes the completions that are there, at most [`Entries::LEN`]; their number.
     #[inline]
     pub(crate) fn poll(&self, entries: &mut Entries) -> Result<usize> {
-        // SAFETY: there is room for so many completions.
+        // SAFETY: the buffer has room for this number of completions.
         match unsafe { self.conn.cq().poll(Entries::LEN as i32, entries.0.as_mut_ptr().cast()) } {
             Ok(count) => Ok(count as usize),
             Err(Code::NoCompletion) => Ok(0),

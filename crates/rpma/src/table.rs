@@ -181,7 +181,7 @@ impl<W> Table<W> {
         self.size[queue as usize]
     }
 
-    /// Adds an operation of so many requests, which must fit into the empty queue: it waits, see
+    /// Adds an operation of `requests` requests, which must fit into the empty queue: it waits, see
     /// [`Self::next`].
     pub(crate) fn add(&mut self, queue: Queue, work: W, requests: u32) -> u32 {
         debug_assert!(requests > 0 && requests <= self.size(queue));

@@ -75,7 +75,7 @@ pub(crate) fn polled(run: impl FnOnce(&mut dyn FnMut())) {
     run(&mut || buf = Some(conn.write(buf.take().unwrap(), remote).wait().unwrap()));
 }
 
-/// By this crate, awaited under tokio: so many writes.
+/// `rounds` writes by this crate, awaited under tokio.
 pub(crate) fn awaited(run: impl FnOnce(&mut dyn FnMut(u64) -> Duration)) {
     let (peer, _memory, conn, _target) = connected();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();

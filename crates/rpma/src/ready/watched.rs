@@ -28,7 +28,8 @@ impl Registered {
         self.lock().clone()
     }
 
-    /// Keeps a registration, unless another thread was faster; the one that is kept.
+    /// Keeps a registration unless another thread has registered the object meanwhile, and returns the one
+    /// that is kept.
     fn keep(&self, new: Watched) -> Arc<Watched> {
         let new = Arc::new(new);
         self.lock().get_or_insert_with(|| new.clone()).clone()
