@@ -32,7 +32,10 @@ struct place {
 	std::string port;
 	int ready = -1;
 
-	/** Listens, and lets the client begin. */
+	/** Lets the client begin. */
+	void start_client() const;
+
+	/** Listens, then lets the client begin. */
 	rpma::endpoint listen(rpma::peer &peer) const;
 };
 

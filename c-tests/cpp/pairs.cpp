@@ -509,7 +509,7 @@ struct served {
 static void epoll_server(const place &where) {
 	auto peer = rpma::peer::open(where.addr);
 	auto region = peer.reg(rpma::memory::zeroed(4096), usage::recv | usage::send);
-	auto endpoint = where.listen(peer);
+	auto endpoint = peer.listen(where.addr, where.port.c_str());
 	const int set = epoll_create1(EPOLL_CLOEXEC);
 	const auto watch = [&](int fd, std::uint64_t what) {
 		epoll_event wanted{};
@@ -520,6 +520,7 @@ static void epoll_server(const place &where) {
 	};
 	watch(endpoint.fd(), 0);
 	REQUIRE(!endpoint.next());
+	where.start_client();
 	std::vector<served> all;
 	all.reserve(clients);
 	for (std::size_t closed = 0; closed < clients;) {
