@@ -35,7 +35,8 @@ struct About {
 }
 
 impl Conn {
-    fn new(shared: Arc<Shared>) -> Self {
+    /// A connection that is established.
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
         let bytes = shared.link.private_data();
         let (remotes, own) = private_data::decode(&bytes);
         let about = Arc::new(About { private_data: own.into(), remotes });

@@ -185,14 +185,30 @@ impl Listener {
     pub async fn accept(&self) -> Result<Incoming> {
         let next = poll_fn(|context| {
             ready::in_budget(context, |context| {
-                let next = self.0.next(Some(context.waker())).or_else(|| {
-                    ready::watch(&self.0, context.waker());
-                    self.0.next(Some(context.waker()))
+                let next = self.next(Some(context.waker())).or_else(|| {
+                    self.watch(context.waker());
+                    self.next(Some(context.waker()))
                 });
                 next.map_or(Poll::Pending, Poll::Ready)
             })
         });
-        self.incoming(next.await)
+        next.await
+    }
+
+    /// Takes a request that was prepared; without one, `waker` is woken when there is one.
+    pub(crate) fn next(&self, waker: Option<&Waker>) -> Option<Result<Incoming>> {
+        Some(self.incoming(self.0.next(waker)?))
+    }
+
+    /// Whether there is one that was prepared.
+    #[cfg(all(test, feature = "soft", feature = "stream"))]
+    pub(crate) fn has_prepared(&self) -> bool {
+        !self.0.lock().arrived.is_empty()
+    }
+
+    /// Prepares the requests that have arrived, now and from now on; see [`ready::watch`].
+    pub(crate) fn watch(&self, waker: &Waker) {
+        ready::watch(&self.0, waker);
     }
 
     /// The same on a thread.
@@ -209,7 +225,7 @@ impl Listener {
     /// As for [`accept`](Self::accept).
     pub fn try_accept(&self) -> Option<Result<Incoming>> {
         self.0.drive();
-        Some(self.incoming(self.0.next(None)?))
+        self.next(None)
     }
 
     /// Takes the requests that arrived; for programs without a runtime, when the descriptor is readable.
@@ -299,14 +315,18 @@ impl Incoming {
         self.accept_with(offers, &[], Some((pool, count))).await
     }
 
-    pub(crate) async fn accept_with(
+    /// Posts the receives and accepts it, without waiting until the connection is established.
+    pub(crate) fn begin_with(self, offers: &[Offer], own: &[u8], receives: Receives<'_>) -> Result<Begun> {
+        self.begin(&private_data::encode(offers, own)?, receives)
+    }
+
+    async fn accept_with(
         self,
         offers: &[Offer],
         own: &[u8],
         receives: Receives<'_>,
     ) -> Result<(Conn, Vec<Op<Received>>)> {
-        let data = private_data::encode(offers, own)?;
-        let (shared, receives) = self.begin(&data, receives)?;
+        let (shared, receives) = self.begin_with(offers, own, receives)?;
         Ok((Conn::established(shared).await?, receives))
     }
 
@@ -334,8 +354,7 @@ impl Incoming {
         own: &[u8],
         receives: Receives<'_>,
     ) -> Result<(Conn, Vec<Op<Received>>)> {
-        let data = private_data::encode(offers, own)?;
-        let (shared, receives) = self.begin(&data, receives)?;
+        let (shared, receives) = self.begin_with(offers, own, receives)?;
         Ok((Conn::wait_established(shared)?, receives))
     }
 
@@ -375,8 +394,7 @@ mod tests {
         });
         let incoming = listener.wait_accept().unwrap();
         let pool = peer.pool(8, 1).unwrap();
-        let data = private_data::encode(&[], &[]).unwrap();
-        let (shared, mut receives) = incoming.begin(&data, Some((&pool, 1))).unwrap();
+        let (shared, mut receives) = incoming.begin_with(&[], &[], Some((&pool, 1))).unwrap();
         client.join().unwrap();
         // Both events are there before this side takes the first one.
         while shared.link.ending().is_none() {

@@ -345,14 +345,20 @@ impl Shared {
     }
 
     pub(crate) async fn until<T>(self: &Arc<Self>, check: impl Fn(&State) -> Option<T>) -> T {
-        poll_fn(|context| {
-            let found = self.check(context.waker(), &check).or_else(|| {
-                ready::watch(self, context.waker());
-                self.check(context.waker(), &check)
-            });
-            found.map_or(Poll::Pending, Poll::Ready)
+        poll_fn(|context| self.poll_until(context.waker(), &check).map_or(Poll::Pending, Poll::Ready)).await
+    }
+
+    /// The result of `check` after all progress that is possible now; without one, `waker` is woken when the
+    /// state changes.
+    pub(crate) fn poll_until<T>(
+        self: &Arc<Self>,
+        waker: &Waker,
+        check: impl Fn(&State) -> Option<T>,
+    ) -> Option<T> {
+        self.check(waker, &check).or_else(|| {
+            ready::watch(self, waker);
+            self.check(waker, &check)
         })
-        .await
     }
 
     /// The result of `check` after all progress that is possible now.

@@ -3,11 +3,13 @@
 #![cfg(feature = "stream")]
 
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rpma::stream::{Acceptor, Stream};
 use rpma::{Peer, Provider};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 fn peer() -> Peer {
@@ -21,6 +23,18 @@ async fn connected() -> (Stream, Stream) {
     let accepted = tokio::spawn(async move { acceptor.accept().await });
     let client = Stream::connect(&peer, addr).await.unwrap();
     (client, accepted.await.unwrap().unwrap())
+}
+
+/// A client that sends its request (MPA, RFC 5044 and RFC 6581) and announces a first message, which it does
+/// not send.
+async fn stalled(at: SocketAddr) -> TcpStream {
+    let mut request = b"MPA ID Req Frame\x10\x02".to_vec();
+    request.extend((4_u16 + 10).to_be_bytes());
+    request.extend([0x80, 1, 0x80, 1]);
+    request.extend(b"\xa7\0\x07stream1");
+    let mut stream = TcpStream::connect(at).await.unwrap();
+    stream.write_all(&request).await.unwrap();
+    stream
 }
 
 /// Bytes that differ in each message.
@@ -220,4 +234,77 @@ async fn a_loss_and_its_cause() {
     }
     // It stays so.
     assert!(client.write(&[1]).await.is_err() && client.read(&mut [0; 1]).await.is_err());
+}
+
+#[tokio::test]
+async fn a_client_that_stalls_delays_no_other_one() {
+    let peer = peer();
+    let acceptor = Acceptor::new(peer.listen("127.0.0.1:0").unwrap());
+    let addr = acceptor.local_addr().unwrap();
+    let mut stalled = stalled(addr).await;
+    let accepts = async {
+        // Without the first stream, an error: the handshake of the other client has failed.
+        let mut server = acceptor.accept().await.unwrap();
+        server.write_all(b"hello").await.unwrap();
+        server.shutdown().await.unwrap();
+        server
+    };
+    let connects = async {
+        let mut reply = [0; 20];
+        stalled.read_exact(&mut reply).await.unwrap();
+        assert_eq!(reply[..16], *b"MPA ID Rep Frame");
+        let mut client = Stream::connect(&peer, addr).await.unwrap();
+        let mut seen = String::new();
+        client.read_to_string(&mut seen).await.unwrap();
+        seen
+    };
+    let (_server, seen) = in_time(async { tokio::join!(accepts, connects) }).await;
+    assert_eq!(seen, "hello");
+    // What has become of the other one is reported, too.
+    drop(stalled);
+    in_time(acceptor.accept()).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_handshake_goes_on_when_accepting_is_cancelled() {
+    let peer = peer();
+    let acceptor = Acceptor::new(peer.listen("127.0.0.1:0").unwrap());
+    let mut client = stalled(acceptor.local_addr().unwrap()).await;
+    let mut reply = [0; 20];
+    let mut read = std::pin::pin!(client.read_exact(&mut reply));
+    let replied = async {
+        // Each of these futures is polled once, and dropped.
+        while timeout(Duration::from_millis(1), &mut read).await.is_err() {
+            assert!(timeout(Duration::ZERO, acceptor.accept()).await.is_err());
+        }
+    };
+    in_time(replied).await;
+    assert_eq!(reply[..16], *b"MPA ID Rep Frame");
+    // The first message: an RDMA write without data, of DDP and RDMAP version 1, without CRC.
+    let mut message = vec![0, 14, 0xc1, 0x40];
+    message.extend([0; 16]);
+    client.write_all(&message).await.unwrap();
+    in_time(acceptor.accept()).await.unwrap();
+}
+
+/// Tasks that wait at the same time, of which those that the acceptor polled last are cancelled.
+#[tokio::test]
+async fn several_tasks_accept_at_once() {
+    let peer = peer();
+    let acceptor = std::sync::Arc::new(Acceptor::new(peer.listen("127.0.0.1:0").unwrap()));
+    let addr = acceptor.local_addr().unwrap();
+    let mut tasks: Vec<_> = (0..4)
+        .map(|_| {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move { acceptor.accept().await })
+        })
+        .collect();
+    let mut first = stalled(addr).await;
+    first.read_exact(&mut [0; 20]).await.unwrap();
+    tasks.drain(2..).for_each(|task| task.abort());
+    let (one, two) = tokio::join!(Stream::connect(&peer, addr), Stream::connect(&peer, addr));
+    let _clients = (one.unwrap(), two.unwrap());
+    for task in tasks {
+        in_time(task).await.unwrap().unwrap();
+    }
 }
