@@ -15,7 +15,7 @@ use crate::private_data;
 use crate::ready::Driven;
 use crate::remote::{Flush, Remote, RemoteSlice};
 use crate::shared::{Closed, Shared, State};
-use crate::work::{Request, Work};
+use crate::work::{self, Single};
 
 /// A connection to a peer. A clone is the same connection; it ends when it is closed, or with the last clone
 /// and the last operation.
@@ -79,8 +79,9 @@ impl Conn {
         &self.about.private_data
     }
 
-    fn make<T>(&self, request: Request, check: Result<()>) -> Op<T> {
-        Op::make(&self.shared, Work::One(request), check)
+    #[inline(always)]
+    fn make<T>(&self, request: impl Single, check: Result<()>) -> Op<T> {
+        Op::make(&self.shared, request, check)
     }
 
     /// Reads a range of the peer's memory into a buffer of the same length.
@@ -90,7 +91,7 @@ impl Conn {
     /// expose the memory for reading, or has revoked it; [`ErrorKind::Closed`] and [`ErrorKind::Lost`].
     pub fn read(&self, from: RemoteSlice, to: Buf) -> Op<Buf> {
         let check = from.readable("read").and_then(|()| from.fits("read", to.len()));
-        self.make(Request::Read { to, from }, check)
+        self.make(work::Read { to, from }, check)
     }
 
     /// Writes a buffer to a range of the same length of the peer's memory. When it is complete, the buffer is
@@ -101,7 +102,7 @@ impl Conn {
     /// As for [`read`](Self::read).
     pub fn write(&self, from: Buf, to: RemoteSlice) -> Op<Buf> {
         let check = check_write(&to, from.len());
-        self.make(Request::Write { from, to, imm: None }, check)
+        self.make(work::Write { from, to, imm: None }, check)
     }
 
     /// The same, and completes a receive of the peer with these immediate data, behind what was written.
@@ -110,7 +111,7 @@ impl Conn {
     /// As for [`read`](Self::read); [`ErrorKind::NotSupported`] by the kernel's soft-iWARP.
     pub fn write_with_imm(&self, from: Buf, to: RemoteSlice, imm: u32) -> Op<Buf> {
         let check = check_write(&to, from.len());
-        self.make(Request::Write { from, to, imm: Some(imm) }, check)
+        self.make(work::Write { from, to, imm: Some(imm) }, check)
     }
 
     /// Sends a message to a receive that the peer has posted or will post.
@@ -119,7 +120,7 @@ impl Conn {
     /// [`ErrorKind::Closed`] and [`ErrorKind::Lost`]; [`ErrorKind::Status`] if the peer's receive is too
     /// short.
     pub fn send(&self, message: Buf) -> Op<Buf> {
-        self.make(Request::Send { from: message, imm: None }, Ok(()))
+        self.make(work::Send { from: message, imm: None }, Ok(()))
     }
 
     /// The same with immediate data.
@@ -127,7 +128,7 @@ impl Conn {
     /// # Errors
     /// As for [`send`](Self::send).
     pub fn send_with_imm(&self, message: Buf, imm: u32) -> Op<Buf> {
-        self.make(Request::Send { from: message, imm: Some(imm) }, Ok(()))
+        self.make(work::Send { from: message, imm: Some(imm) }, Ok(()))
     }
 
     /// Receives one message of at most the buffer's length. Messages fill receives in the order of both.
@@ -136,7 +137,7 @@ impl Conn {
     /// [`ErrorKind::Closed`] and [`ErrorKind::Lost`]; [`ErrorKind::Status`] if the message is longer, which
     /// ends the connection.
     pub fn recv(&self, to: Buf) -> Op<Received> {
-        self.make(Request::Receive { to }, Ok(()))
+        self.make(work::Receive { to }, Ok(()))
     }
 
     /// Waits until everything written before is visible at the peer, or persistent there.
@@ -146,7 +147,7 @@ impl Conn {
     /// otherwise as for [`read`](Self::read).
     pub fn flush(&self, range: RemoteSlice, how: Flush) -> Op<()> {
         let check = range.flushable(how);
-        self.make(Request::Flush { range, how }, check)
+        self.make(work::Flush { range, how }, check)
     }
 
     /// Writes 8 bytes atomically, in the byte order of this host, after everything written before: a program
@@ -157,7 +158,7 @@ impl Conn {
     /// begin at a multiple of 8; otherwise as for [`read`](Self::read).
     pub fn store(&self, value: u64, to: RemoteSlice) -> Op<()> {
         let check = check_store(&to);
-        self.make(Request::Store { value, to }, check)
+        self.make(work::Store { value, to }, check)
     }
 
     /// Several reads, writes, flushes and stores with one result.
@@ -218,6 +219,7 @@ impl Conn {
     }
 }
 
+#[inline(always)]
 fn check_write(to: &RemoteSlice, len: usize) -> Result<()> {
     to.writable("write").and_then(|()| to.fits("write", len))
 }
@@ -230,25 +232,25 @@ impl Batch {
     /// As [`Conn::write`].
     pub fn write(self, from: Buf, to: RemoteSlice) -> Self {
         let check = check_write(&to, from.len());
-        self.with(Request::Write { from, to, imm: None }, check)
+        self.with(work::Write { from, to, imm: None }, check)
     }
 
     /// As [`Conn::read`].
     pub fn read(self, from: RemoteSlice, to: Buf) -> Self {
         let check = from.readable("read").and_then(|()| from.fits("read", to.len()));
-        self.with(Request::Read { to, from }, check)
+        self.with(work::Read { to, from }, check)
     }
 
     /// As [`Conn::flush`].
     pub fn flush(self, range: RemoteSlice, how: Flush) -> Self {
         let check = range.flushable(how);
-        self.with(Request::Flush { range, how }, check)
+        self.with(work::Flush { range, how }, check)
     }
 
     /// As [`Conn::store`].
     pub fn store(self, value: u64, to: RemoteSlice) -> Self {
         let check = check_store(&to);
-        self.with(Request::Store { value, to }, check)
+        self.with(work::Store { value, to }, check)
     }
 }
 

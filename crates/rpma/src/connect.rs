@@ -22,7 +22,7 @@ use crate::queues::Queues;
 use crate::ready;
 use crate::shared::Shared;
 use crate::trace;
-use crate::work::{Request, Work};
+use crate::work::Receive;
 
 /// The receives to post before the connection is established: a pool of buffers, and their number.
 pub(crate) type Receives<'a> = Option<(&'a Pool, usize)>;
@@ -61,7 +61,7 @@ pub(crate) fn begin(
                 format_args!("{call}: the pool has {} free buffers for {count} receives", slots.len()),
             ));
         };
-        slots.push(shared.add(Work::One(Request::Receive { to }), Ok(())).map_err(|refused| refused.1)?);
+        slots.push(shared.add(Receive { to }, Ok(())).map_err(|refused| refused.1)?);
     }
     shared.link.begin(call, incoming, data)?;
     let shared = Arc::new(shared);

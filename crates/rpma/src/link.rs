@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The connection of rpma-core: work requests, completions and events.
 
+use std::ffi::{c_int, c_void};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -10,15 +11,16 @@ use rdma_sys::{ibv_wc, ibv_wc_flags, ibv_wc_status, wc_status_text};
 use rpma_core::abi::{RPMA_F_COMPLETION_ALWAYS, rpma_conn_event, rpma_conn_private_data, rpma_flush_type};
 use rpma_core::conn::Conn;
 use rpma_core::error::Error as Code;
+use rpma_core::failure::Fail;
 use rpma_core::mr::MrLocal;
 use rpma_core::peer_cfg::PeerCfg;
 use rpma_core::post::{self, At};
 
 use crate::buf::Buf;
 use crate::error::{Error, ErrorKind, Result};
-use crate::remote::{Flush, RemoteSlice};
+use crate::remote::Flush;
 use crate::table::Arrived;
-use crate::work::{Kept, Request};
+use crate::work::{self, Call, Kept, Single};
 
 /// A completion: the slot of its operation, and the result or the status.
 pub(crate) struct Completion {
@@ -33,7 +35,7 @@ impl Entries {
     pub(crate) const LEN: usize = 16;
 
     /// A completion that [`Link::poll`] has taken.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self, index: usize) -> Completion {
         // SAFETY: all zero is a valid completion, and the provider writes only valid ones; an adapter need
         // not write all members.
@@ -60,12 +62,9 @@ unsafe impl Send for Link {}
 // SAFETY: as above.
 unsafe impl Sync for Link {}
 
+#[inline(always)]
 fn local(buf: &Buf) -> At<'_, MrLocal> {
     At { mr: Some(buf.home().region().mr()), offset: buf.offset() }
-}
-
-fn remote(range: &RemoteSlice) -> At<'_, rpma_core::mr::MrRemote> {
-    At { mr: Some(range.mr()), offset: range.offset() }
 }
 
 impl Link {
@@ -117,42 +116,25 @@ impl Link {
     }
 
     /// Posts one request. What it owns must be kept until its completion has come, or this object is dropped.
-    pub(crate) fn post(&self, request: &Request, slot: u32) -> Result<()> {
+    #[inline(always)]
+    pub(crate) fn post<R: Single>(&self, request: &R, slot: u32) -> Result<()> {
         let context = ptr::without_provenance(slot as usize);
-        let conn = &**self.conn;
-        let flags = RPMA_F_COMPLETION_ALWAYS;
-        let posted = match request {
-            Request::Read { to, from } => post::read(conn, local(to), remote(from), to.len(), flags, context),
-            Request::Write { from, to, imm } => {
-                post::write(conn, remote(to), local(from), from.len(), flags, *imm, context)
-            }
-            Request::Send { from, imm } => post::send(conn, local(from), from.len(), flags, *imm, context),
-            Request::Receive { to } => post::recv(conn, local(to), to.len(), context),
-            Request::Flush { range, how } => {
-                let how = match how {
-                    Flush::Visible => rpma_flush_type::RPMA_FLUSH_TYPE_VISIBILITY,
-                    Flush::Persistent => rpma_flush_type::RPMA_FLUSH_TYPE_PERSISTENT,
-                };
-                let (offset, len) = range.flushed();
-                post::flush(conn, range.mr(), offset, len, how as _, flags, context)
-            }
-            // SAFETY: the value is readable for its 8 bytes, which are copied before the call returns.
-            Request::Store { value, to } => unsafe {
-                let from = ptr::from_ref(value).cast();
-                post::atomic_write(conn, to.mr(), to.offset(), from, flags, context)
-            },
-        };
-        posted.map_err(|fail| Error::of(name_of(self.peer_addr(), request.call()), Code::from(fail)))
+        request.post(&self.conn, context).map_err(|fail| self.not_posted(R::CALL, fail))
+    }
+
+    #[cold]
+    fn not_posted(&self, call: Call, fail: Fail) -> Error {
+        Error::of(name_of(self.peer_addr(), call.name()), Code::from(fail))
     }
 
     /// Takes the completions that are there, at most [`Entries::LEN`]; their number.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll(&self, entries: &mut Entries) -> Result<usize> {
         // SAFETY: the buffer has room for this number of completions.
         match unsafe { self.conn.cq().poll(Entries::LEN as i32, entries.0.as_mut_ptr().cast()) } {
             Ok(count) => Ok(count as usize),
             Err(Code::NoCompletion) => Ok(0),
-            Err(code) => Err(Error::of("polling completions", code)),
+            Err(code) => Err(not_polled(code)),
         }
     }
 
@@ -199,6 +181,68 @@ impl Drop for Link {
     }
 }
 
+/// How a request is posted.
+pub(crate) trait Post {
+    /// Posts it with this `wr_id`.
+    fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<()>;
+}
+
+const FLAGS: c_int = RPMA_F_COMPLETION_ALWAYS;
+
+impl Post for work::Read {
+    #[inline(always)]
+    fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<()> {
+        let (from, offset) = (*self.from.mr(), self.from.offset());
+        let from = At { mr: Some(&from), offset };
+        post::read(conn, local(&self.to), from, self.to.len(), FLAGS, context)
+    }
+}
+
+impl Post for work::Write {
+    #[inline(always)]
+    fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<()> {
+        // A copy, so that no function but the rare ones needs the request in memory.
+        let (to, offset) = (*self.to.mr(), self.to.offset());
+        let to = At { mr: Some(&to), offset };
+        post::write(conn, to, local(&self.from), self.from.len(), FLAGS, self.imm, context)
+    }
+}
+
+impl Post for work::Send {
+    #[inline(always)]
+    fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<()> {
+        post::send(conn, local(&self.from), self.from.len(), FLAGS, self.imm, context)
+    }
+}
+
+impl Post for work::Receive {
+    #[inline(always)]
+    fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<()> {
+        post::recv(conn, local(&self.to), self.to.len(), context)
+    }
+}
+
+impl Post for work::Flush {
+    #[inline(always)]
+    fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<()> {
+        let how = match self.how {
+            Flush::Visible => rpma_flush_type::RPMA_FLUSH_TYPE_VISIBILITY,
+            Flush::Persistent => rpma_flush_type::RPMA_FLUSH_TYPE_PERSISTENT,
+        };
+        let (offset, len) = self.range.flushed();
+        post::flush(conn, self.range.mr(), offset, len, how as _, FLAGS, context)
+    }
+}
+
+impl Post for work::Store {
+    #[inline(always)]
+    fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<()> {
+        let from = ptr::from_ref(&self.value).cast();
+        // SAFETY: the value is readable for its 8 bytes, which are copied before the call returns.
+        unsafe { post::atomic_write(conn, self.to.mr(), self.to.offset(), from, FLAGS, context) }
+    }
+}
+
 /// The text that an event left for `rpma_err_last`.
 fn last_failure() -> String {
     let text = rpma_core::failure::last();
@@ -206,6 +250,12 @@ fn last_failure() -> String {
     unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
+#[cold]
+fn not_polled(code: Code) -> Error {
+    Error::of("polling completions", code)
+}
+
+#[inline(always)]
 fn completion(entry: &ibv_wc) -> Completion {
     let result = if entry.status == ibv_wc_status::IBV_WC_SUCCESS {
         let has_imm = entry.wc_flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 != 0;

@@ -13,9 +13,9 @@ use std::task::{Context, Poll};
 use crate::buf::Buf;
 use crate::error::{Error, ErrorKind, Failed, Result};
 use crate::ready::in_budget;
-use crate::shared::Shared;
+use crate::shared::{Refused, Shared};
 use crate::table::{Arrived, Finished};
-use crate::work::{Kept, Request, Work};
+use crate::work::{Kept, Request, Single};
 
 /// A message, or the immediate data of a write, that arrived.
 #[derive(Debug)]
@@ -43,7 +43,8 @@ mod sealed {
         /// What a failed operation gives back.
         type Kept;
 
-        fn from_work(work: Kept, arrived: Arrived) -> Self;
+        /// Takes it out of what the operation owns, with everything that would have to be dropped.
+        fn take(work: &mut Kept, arrived: Arrived) -> Self;
         fn kept(work: Kept) -> Self::Kept;
     }
 }
@@ -52,43 +53,48 @@ use sealed::Output;
 impl Output for Buf {
     type Kept = Self;
 
-    fn from_work(work: Kept, _: Arrived) -> Self {
-        work.into_buf()
+    #[inline(always)]
+    fn take(work: &mut Kept, _: Arrived) -> Self {
+        work.take_buf()
     }
 
-    fn kept(work: Kept) -> Self {
-        work.into_buf()
+    fn kept(mut work: Kept) -> Self {
+        work.take_buf()
     }
 }
 
 impl Output for Received {
     type Kept = Buf;
 
-    fn from_work(work: Kept, Arrived { len, imm }: Arrived) -> Self {
-        Self { buf: work.into_buf(), len, imm }
+    #[inline(always)]
+    fn take(work: &mut Kept, Arrived { len, imm }: Arrived) -> Self {
+        Self { buf: work.take_buf(), len, imm }
     }
 
-    fn kept(work: Kept) -> Buf {
-        work.into_buf()
+    fn kept(mut work: Kept) -> Buf {
+        work.take_buf()
     }
 }
 
 impl Output for Vec<Buf> {
     type Kept = Self;
 
-    fn from_work(work: Kept, _: Arrived) -> Self {
-        work.into_bufs()
+    fn take(work: &mut Kept, _: Arrived) -> Self {
+        work.take_bufs()
     }
 
-    fn kept(work: Kept) -> Self {
-        work.into_bufs()
+    fn kept(mut work: Kept) -> Self {
+        work.take_bufs()
     }
 }
 
 impl Output for () {
     type Kept = ();
 
-    fn from_work(_: Kept, _: Arrived) {}
+    fn take(work: &mut Kept, _: Arrived) {
+        // Flushes and stores have no buffers.
+        drop(work.take_bufs());
+    }
 
     fn kept(_: Kept) {}
 }
@@ -113,24 +119,33 @@ enum State {
     /// In a slot of the connection's table.
     Made(Arc<Shared>, u32),
     /// Refused before it was added.
-    Refused(Box<(Kept, Error)>),
+    Refused(Refused),
     Taken,
 }
 
 impl<T> Op<T> {
     /// An operation, posted as soon as there is room, unless it is refused.
-    pub(crate) fn make(shared: &Arc<Shared>, work: Work, check: Result<()>) -> Self {
-        let state = match shared.add(work, check) {
-            Ok(slot) => State::Made(shared.clone(), slot),
-            Err(refused) => {
-                shared.report_refused(&refused.1);
-                State::Refused(refused)
-            }
-        };
-        Self { state, _output: PhantomData }
+    #[inline(always)]
+    pub(crate) fn make<R: Single>(shared: &Arc<Shared>, request: R, check: Result<()>) -> Self {
+        Self::of(shared, shared.add(request, check))
+    }
+
+    #[inline(always)]
+    fn of(shared: &Arc<Shared>, added: Result<u32, Refused>) -> Self {
+        match added {
+            Ok(slot) => Self::added(shared, slot),
+            Err(refused) => Self::refused(shared, refused),
+        }
+    }
+
+    #[cold]
+    fn refused(shared: &Shared, refused: Refused) -> Self {
+        shared.report_refused(&refused.1);
+        Self { state: State::Refused(refused), _output: PhantomData }
     }
 
     /// An operation in this slot.
+    #[inline(always)]
     pub(crate) fn added(shared: &Arc<Shared>, slot: u32) -> Self {
         Self { state: State::Made(shared.clone(), slot), _output: PhantomData }
     }
@@ -139,16 +154,19 @@ impl<T> Op<T> {
     pub fn detach(self) {}
 }
 
-#[inline]
-fn output<T: Output>(finished: Finished<Kept>) -> Result<T, Failed<T::Kept>> {
-    match finished.result {
-        Ok(arrived) => Ok(T::from_work(finished.work, arrived)),
-        Err(error) => Err(Failed { error, buf: T::kept(finished.work) }),
+/// The result of an operation that was taken whole: it failed, or had to be waited for.
+#[inline(never)]
+fn not_succeeded<T: Output>(finished: Box<Finished<Kept>>) -> Result<T, Failed<T::Kept>> {
+    let Finished { mut work, result } = *finished;
+    match result {
+        Ok(arrived) => Ok(T::take(&mut work, arrived)),
+        Err(error) => Err(failed::<T>(work, error)),
     }
 }
 
-fn refusal((work, error): (Kept, Error)) -> Finished<Kept> {
-    Finished { work, result: Err(error) }
+#[cold]
+fn failed<T: Output>(work: Kept, error: Error) -> Failed<T::Kept> {
+    Failed { error, buf: T::kept(work) }
 }
 
 impl<T: Output> Op<T> {
@@ -157,9 +175,12 @@ impl<T: Output> Op<T> {
     /// # Errors
     /// The failure of the operation, with its buffer.
     pub fn wait(mut self) -> Result<T, Failed<T::Kept>> {
-        match std::mem::replace(&mut self.state, State::Taken) {
-            State::Made(shared, slot) => output(shared.wait_for(slot)),
-            State::Refused(refused) => output(refusal(*refused)),
+        let state = std::mem::replace(&mut self.state, State::Taken);
+        // It owns nothing any more, and so need not be dropped.
+        std::mem::forget(self);
+        match state {
+            State::Made(shared, slot) => shared.wait_for(slot, T::take).or_else(not_succeeded),
+            State::Refused(refused) => Err(failed::<T>(refused.0, refused.1)),
             State::Taken => unreachable!("it is consumed when it is taken"),
         }
     }
@@ -170,14 +191,14 @@ impl<T: Output> Op<T> {
     /// The operation itself, if it is not complete yet.
     pub fn try_take(mut self) -> Result<Result<T, Failed<T::Kept>>, Self> {
         match std::mem::replace(&mut self.state, State::Taken) {
-            State::Made(shared, slot) => match shared.try_take(slot) {
-                Some(finished) => Ok(output(finished)),
+            State::Made(shared, slot) => match shared.try_take(slot, T::take) {
+                Some(taken) => Ok(taken.or_else(not_succeeded)),
                 None => {
                     self.state = State::Made(shared, slot);
                     Err(self)
                 }
             },
-            State::Refused(refused) => Ok(output(refusal(*refused))),
+            State::Refused(refused) => Ok(Err(failed::<T>(refused.0, refused.1))),
             State::Taken => unreachable!("it is consumed when it is taken"),
         }
     }
@@ -190,14 +211,14 @@ impl<T: Output> Future for Op<T> {
     /// If it is polled after it was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         in_budget(context, |context| match std::mem::replace(&mut self.state, State::Taken) {
-            State::Made(shared, slot) => match shared.poll_for(slot, context.waker()) {
-                Some(finished) => Poll::Ready(output(finished)),
+            State::Made(shared, slot) => match shared.poll_for(slot, context.waker(), T::take) {
+                Some(taken) => Poll::Ready(taken.or_else(not_succeeded)),
                 None => {
                     self.state = State::Made(shared, slot);
                     Poll::Pending
                 }
             },
-            State::Refused(refused) => Poll::Ready(output(refusal(*refused))),
+            State::Refused(refused) => Poll::Ready(Err(failed::<T>(refused.0, refused.1))),
             State::Taken => panic!("an operation was polled after it was ready"),
         })
     }
@@ -236,8 +257,8 @@ impl Batch {
         Self { shared, requests: Vec::new(), refused: None }
     }
 
-    pub(crate) fn with(mut self, request: Request, check: Result<()>) -> Self {
-        self.requests.push(request);
+    pub(crate) fn with(mut self, request: impl Single, check: Result<()>) -> Self {
+        self.requests.push(request.into());
         if let Err(error) = check {
             self.refused.get_or_insert(error);
         }
@@ -254,7 +275,7 @@ impl Batch {
             None if requests.is_empty() => Err(Error::new(ErrorKind::Invalid, "Batch::submit: it is empty")),
             None => Ok(()),
         };
-        Op::make(&shared, Work::Batch(requests), check)
+        Op::of(&shared, shared.add_batch(requests, check))
     }
 }
 

@@ -125,21 +125,24 @@ impl RemoteSlice {
     }
 
     /// Fails unless a buffer of this length fits.
+    #[inline(always)]
     pub(crate) fn fits(&self, call: &str, len: usize) -> Result<()> {
+        if len == self.len && u32::try_from(len).is_ok() { Ok(()) } else { Err(self.misfit(call, len)) }
+    }
+
+    #[cold]
+    fn misfit(&self, call: &str, len: usize) -> Error {
         if len == self.len {
-            if u32::try_from(len).is_ok() {
-                return Ok(());
-            }
-            return Err(Error::new(
+            return Error::new(
                 ErrorKind::Invalid,
                 format_args!("Conn::{call}: {len} bytes; one operation transfers less than 4 GiB"),
-            ));
+            );
         }
         let kind = ErrorKind::OutOfRange { offset: self.offset as u64, len: len as u64, size: self.len() };
-        Err(Error::new(
+        Error::new(
             kind,
             format_args!("Conn::{call}: a buffer of {len} bytes for {} bytes of the peer", self.len),
-        ))
+        )
     }
 
     /// Fails unless it begins at a multiple of 8.
@@ -161,22 +164,19 @@ impl RemoteSlice {
         (offset, (self.offset - offset + self.len).max(LEAST_FLUSH))
     }
 
+    #[inline(always)]
     pub(crate) fn readable(&self, call: &str) -> Result<()> {
         self.permits(call, self.mr().is_readable(), "read")
     }
 
+    #[inline(always)]
     pub(crate) fn writable(&self, call: &str) -> Result<()> {
         self.permits(call, self.mr().is_writable(), "write")
     }
 
+    #[inline(always)]
     fn permits(&self, call: &str, is_permitted: bool, access: &str) -> Result<()> {
-        if is_permitted {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::NotPermitted,
-            format_args!("Conn::{call}: the peer did not expose this memory for {access} access"),
-        ))
+        if is_permitted { Ok(()) } else { Err(not_permitted(call, access)) }
     }
 
     pub(crate) fn flushable(&self, how: Flush) -> Result<()> {
@@ -200,6 +200,14 @@ impl RemoteSlice {
             format_args!("Conn::flush: the peer did not expose this memory for flush to {what}"),
         ))
     }
+}
+
+#[cold]
+fn not_permitted(call: &str, access: &str) -> Error {
+    Error::new(
+        ErrorKind::NotPermitted,
+        format_args!("Conn::{call}: the peer did not expose this memory for {access} access"),
+    )
 }
 
 #[cfg(test)]

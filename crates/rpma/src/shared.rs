@@ -11,14 +11,15 @@ use std::task::{Poll, Waker};
 use rdma_sys::ibv_wc_status;
 use rpma_core::abi::rpma_conn_event;
 
+use crate::buf::Buf;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{self, Completion, Entries, Link};
 use crate::peer::Peer;
 use crate::queues::Queues;
 use crate::ready::{self, Driven, Registration};
-use crate::table::{After, Finished, Queue, Table};
+use crate::table::{After, Arrived, Finished, Queue, Table};
 use crate::trace::{Reports, Trace};
-use crate::work::{Kept, Request, Work};
+use crate::work::{Kept, Request, Single};
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,12 @@ pub(crate) struct State {
     trace: Trace,
 }
 
+/// An operation that was refused, with the reason.
+pub(crate) type Refused = Box<(Kept, Error)>;
+
+/// The result of an operation that has succeeded, or the operation if it failed or had to be waited for.
+pub(crate) type Taken<R> = Result<R, Box<Finished<Kept>>>;
+
 /// A connection.
 pub(crate) struct Shared {
     registration: Registration,
@@ -74,81 +81,89 @@ impl Shared {
         Self { registration: Registration::default(), link, state: Mutex::new(state), peer }
     }
 
+    #[inline(always)]
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an operation, which is posted as soon as there is room, and returns its slot. One that can never
-    /// be posted, or that `check` refuses, is returned with the error.
-    pub(crate) fn add(&self, work: Work, check: Result<()>) -> Result<u32, Box<(Kept, Error)>> {
-        let (queue, requests) = match &work {
-            Work::One(Request::Receive { .. }) => (Queue::Receive, 1),
-            Work::One(_) => (Queue::Send, 1),
-            Work::Batch(requests) => (Queue::Send, requests.len() as u32),
-        };
-        let mut after = After::default();
+    /// Adds an operation of one request, which is posted as soon as there is room, and returns its slot. One
+    /// that `check` refuses, or that cannot be posted, is returned with the error.
+    ///
+    /// Compiled for each kind of request where it is made, but for the unusual cases.
+    #[inline(always)]
+    pub(crate) fn add<R: Single>(&self, request: R, check: Result<()>) -> Result<u32, Refused> {
         let mut state = self.lock();
-        let room = state.table.size(queue);
-        if check.is_err() || state.has_ended() || requests > room || self.is_foreign(&work) {
-            let error = check.err().unwrap_or_else(|| self.refusal(&state, &work, room));
-            return Err(Box::new((Kept::whole(work), error)));
+        if check.is_err() || state.has_ended() || self.is_foreign(request.buf()) {
+            return Err(self.refused(&state, vec![request.into()], check));
         }
-        let slot = match work {
-            Work::One(request) => match state.table.add_posted(queue) {
-                Some(slot) => {
-                    let posted = self.link.post(&request, slot);
-                    // The device may access the buffer from here on.
-                    state.table.keep(slot, Kept::posted(request));
-                    if let Err(error) = posted {
-                        state.not_posted(slot, 0, error, &mut after);
-                    }
-                    slot
-                }
-                None => state.table.add(queue, Kept::whole(Work::One(request)), 1),
-            },
-            batch @ Work::Batch(_) => {
-                let slot = state.table.add(queue, Kept::whole(batch), requests);
-                self.post_waiting(&mut state, queue, &mut after);
-                slot
-            }
+        let Some((slot, keep)) = state.table.add_posted(R::CALL.queue()) else {
+            return Ok(state.add_waiting(request.into()));
         };
+        let posted = self.link.post(&request, slot);
+        // The device may access the buffer from here on.
+        keep.keep(Kept::posted(request));
+        if let Err(error) = posted {
+            Self::not_posted(state, slot, error);
+        }
+        Ok(slot)
+    }
+
+    /// Adds the requests of a batch: none of them, or all of them at once.
+    pub(crate) fn add_batch(&self, requests: Vec<Request>, check: Result<()>) -> Result<u32, Refused> {
+        let count = u32::try_from(requests.len()).unwrap_or(u32::MAX);
+        let mut state = self.lock();
+        let is_foreign = requests.iter().any(|request| self.is_foreign(request.buf()));
+        if check.is_err() || state.has_ended() || count > state.table.size(Queue::Send) || is_foreign {
+            return Err(self.refused(&state, requests, check));
+        }
+        let mut after = After::default();
+        let slot = state.table.add(Queue::Send, Kept::whole(requests), count);
+        self.post_waiting(&mut state, Queue::Send, &mut after);
         drop(state);
         after.run();
         Ok(slot)
     }
 
     /// Whether a buffer is of another peer, which the device would refuse, ending the connection.
-    fn is_foreign(&self, work: &Work) -> bool {
-        match work {
-            Work::One(request) => self.has_foreign(request),
-            Work::Batch(requests) => requests.iter().any(|request| self.has_foreign(request)),
-        }
+    #[inline(always)]
+    fn is_foreign(&self, buf: Option<&Buf>) -> bool {
+        buf.is_some_and(|buf| !buf.home().region().peer().is(&self.peer))
     }
 
-    fn has_foreign(&self, request: &Request) -> bool {
-        request.buf().is_some_and(|buf| !buf.home().region().peer().is(&self.peer))
+    #[cold]
+    fn refused(&self, state: &State, requests: Vec<Request>, check: Result<()>) -> Refused {
+        let error = check.err().unwrap_or_else(|| self.refusal(state, &requests));
+        Box::new((Kept::whole(requests), error))
+    }
+
+    #[cold]
+    fn not_posted(mut state: MutexGuard<'_, State>, slot: u32, error: Error) {
+        let mut after = After::default();
+        state.not_posted(slot, 0, error, &mut after);
+        drop(state);
+        after.run();
     }
 
     /// Why an operation is refused.
-    #[cold]
-    fn refusal(&self, state: &State, work: &Work, room: u32) -> Error {
+    fn refusal(&self, state: &State, requests: &[Request]) -> Error {
         if let Some(error) = state.ended_error() {
             return error;
         }
-        match work.requests().iter().find(|request| self.has_foreign(request)) {
+        match requests.iter().find(|request| self.is_foreign(request.buf())) {
             Some(request) => Error::new(
                 ErrorKind::Invalid,
                 format_args!(
                     "Conn::{}: the buffer is of another Peer object than the connection; a clone is the same",
-                    request.call()
+                    request.call().name()
                 ),
             ),
             None => Error::new(
                 ErrorKind::Invalid,
                 format_args!(
-                    "Batch::submit: {} operations for a queue of {room}; Connect::queues and \
+                    "Batch::submit: {} operations for a queue of {}; Connect::queues and \
                      Listener::set_queues make it longer",
-                    work.requests().len()
+                    requests.len(),
+                    state.table.size(Queue::Send)
                 ),
             ),
         }
@@ -167,44 +182,56 @@ impl Shared {
     fn post_all(&self, work: &Kept, slot: u32) -> Result<(), (u32, Error)> {
         (0..)
             .zip(work.requests())
-            .try_for_each(|(posted, request)| self.link.post(request, slot).map_err(|error| (posted, error)))
+            .try_for_each(|(posted, request)| request.post(&self.link, slot).map_err(|error| (posted, error)))
     }
 
     /// Takes the completions that are there; whether there was one.
+    #[inline(always)]
     fn complete(&self, state: &mut State, after: &mut After<Kept>) -> bool {
         let mut found = false;
         loop {
             let count = match self.link.poll(&mut state.entries) {
                 Ok(count) => count,
                 Err(error) => {
-                    state.end(Closed::Lost, error.to_string(), after);
+                    state.lose(&error, after);
                     return false;
                 }
             };
             for index in 0..count {
                 let Completion { slot, result } = state.entries.get(index);
-                let result = result.map_err(|status| self.failure(state, slot, status, after));
-                state.table.complete(slot, result, after);
+                match result {
+                    Ok(arrived) => state.table.complete(slot, Ok(arrived), after),
+                    Err(status) => self.fail(state, slot, status, after),
+                }
             }
             found |= count > 0;
             if count < Entries::LEN {
                 break;
             }
         }
-        if found {
-            if state.table.has_waiting() {
-                self.post_waiting(state, Queue::Send, after);
-                self.post_waiting(state, Queue::Receive, after);
-            }
-            if !state.waiting.is_empty() && !state.table.is_busy(Queue::Send) {
-                state.wake_all(after);
-            }
+        if found && (state.table.has_waiting() || !state.waiting.is_empty()) {
+            self.go_on(state, after);
         }
         found
     }
 
-    /// The failure of an operation whose completion has this status.
+    /// What completions permit: posting operations that wait, and waking those who wait for the last one.
+    #[inline(never)]
+    fn go_on(&self, state: &mut State, after: &mut After<Kept>) {
+        self.post_waiting(state, Queue::Send, after);
+        self.post_waiting(state, Queue::Receive, after);
+        if !state.table.is_busy(Queue::Send) {
+            state.wake_all(after);
+        }
+    }
+
+    /// A request has a completion with this status.
     #[cold]
+    fn fail(&self, state: &mut State, slot: u32, status: u32, after: &mut After<Kept>) {
+        let error = self.failure(state, slot, status, after);
+        state.table.complete(slot, Err(error), after);
+    }
+
     fn failure(&self, state: &mut State, slot: u32, status: u32, after: &mut After<Kept>) -> Error {
         let call = state.table.work(slot).map_or("operation", Kept::call);
         if status == ibv_wc_status::IBV_WC_WR_FLUSH_ERR {
@@ -268,51 +295,85 @@ impl Shared {
         }
     }
 
-    /// Takes the result of an operation without driving more than the completion queue.
-    pub(crate) fn try_take(&self, slot: u32) -> Option<Finished<Kept>> {
-        self.take(slot, None)
+    /// Takes the result of an operation without driving more than the completion queue; see [`Table::take`].
+    #[inline(always)]
+    pub(crate) fn try_take<R>(
+        &self,
+        slot: u32,
+        succeeded: impl FnOnce(&mut Kept, Arrived) -> R,
+    ) -> Option<Taken<R>> {
+        self.take(slot, None, succeeded)
     }
 
-    #[inline]
-    fn take(&self, slot: u32, waker: Option<&Waker>) -> Option<Finished<Kept>> {
+    /// The same; without a result, `waker` is woken when there is one.
+    #[inline(always)]
+    fn take<R>(
+        &self,
+        slot: u32,
+        waker: Option<&Waker>,
+        succeeded: impl FnOnce(&mut Kept, Arrived) -> R,
+    ) -> Option<Taken<R>> {
         let mut after = After::default();
         let mut state = self.lock();
-        let is_done = state.table.is_done(slot) || {
+        if !state.table.is_done(slot) {
             self.complete(&mut state, &mut after);
-            state.table.is_done(slot)
-        };
-        let finished = if is_done { state.table.take(slot) } else { None };
-        if let (None, Some(waker)) = (&finished, waker) {
-            state.table.wait(slot, waker, &mut after);
         }
-        drop(state);
-        after.run();
+        match state.table.take(slot, succeeded) {
+            Some(taken) => {
+                drop(state);
+                after.run();
+                Some(taken)
+            }
+            None => {
+                not_done(state, slot, waker, after);
+                None
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn poll_for<R>(
+        self: &Arc<Self>,
+        slot: u32,
+        waker: &Waker,
+        succeeded: impl FnOnce(&mut Kept, Arrived) -> R,
+    ) -> Option<Taken<R>> {
+        self.take(slot, Some(waker), succeeded).or_else(|| self.watch_for(slot, waker).map(Err))
+    }
+
+    #[inline(never)]
+    fn watch_for(self: &Arc<Self>, slot: u32, waker: &Waker) -> Option<Box<Finished<Kept>>> {
+        ready::watch(self, waker);
+        self.take_whole(slot, None)
+    }
+
+    #[inline(always)]
+    pub(crate) fn wait_for<R>(&self, slot: u32, succeeded: impl FnOnce(&mut Kept, Arrived) -> R) -> Taken<R> {
+        // Between processes of one host, most operations are complete when they are posted.
+        self.take(slot, None, succeeded).unwrap_or_else(|| Err(self.block_for(slot)))
+    }
+
+    #[inline(never)]
+    fn take_whole(&self, slot: u32, waker: Option<&Waker>) -> Option<Box<Finished<Kept>>> {
+        let mut after = After::default();
+        let mut state = self.lock();
+        if !state.table.is_done(slot) {
+            self.complete(&mut state, &mut after);
+        }
+        let finished = state.table.take_whole(slot);
+        let waker = waker.filter(|_| finished.is_none());
+        not_done(state, slot, waker, after);
         finished
     }
 
-    pub(crate) fn poll_for(self: &Arc<Self>, slot: u32, waker: &Waker) -> Option<Finished<Kept>> {
-        self.take(slot, Some(waker)).or_else(|| {
-            ready::watch(self, waker);
-            self.try_take(slot)
-        })
-    }
-
-    pub(crate) fn wait_for(&self, slot: u32) -> Finished<Kept> {
-        // Between processes of one host, most operations are complete when they are posted.
-        match self.take(slot, None) {
-            Some(finished) => finished,
-            None => self.block_for(slot),
-        }
-    }
-
     #[cold]
-    fn block_for(&self, slot: u32) -> Finished<Kept> {
-        match ready::block_on(self, |waker| self.take(slot, Some(waker))) {
+    fn block_for(&self, slot: u32) -> Box<Finished<Kept>> {
+        match ready::block_on(self, |waker| self.take_whole(slot, Some(waker))) {
             Ok(finished) => finished,
             // Without a descriptor to wait with, the thread polls.
             Err(_) => loop {
                 self.drive();
-                if let Some(finished) = self.try_take(slot) {
+                if let Some(finished) = self.take_whole(slot, None) {
                     break finished;
                 }
                 std::thread::yield_now();
@@ -392,6 +453,16 @@ impl Shared {
     }
 }
 
+/// Unlocks the connection when the operation is not over; `waker` is woken when it is.
+#[inline(never)]
+fn not_done(mut state: MutexGuard<'_, State>, slot: u32, waker: Option<&Waker>, mut after: After<Kept>) {
+    if let Some(waker) = waker {
+        state.table.wait(slot, waker, &mut after);
+    }
+    drop(state);
+    after.run();
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -408,10 +479,21 @@ impl Drop for Shared {
 }
 
 impl State {
+    /// Adds an operation of one request, for which there is no room.
+    #[cold]
+    fn add_waiting(&mut self, request: Request) -> u32 {
+        self.table.add(request.call().queue(), Kept::whole(vec![request]), 1)
+    }
+
     #[cold]
     fn not_posted(&mut self, slot: u32, posted: u32, error: Error, after: &mut After<Kept>) {
         self.trace.failed(&error, after.reports());
         self.table.not_posted(slot, posted, error, after);
+    }
+
+    #[cold]
+    fn lose(&mut self, error: &Error, after: &mut After<Kept>) {
+        self.end(Closed::Lost, error.to_string(), after);
     }
 
     fn wake_all(&mut self, after: &mut After<Kept>) {

@@ -52,7 +52,8 @@ struct Slot<W> {
     requests: u32,
     /// Nobody takes the result.
     is_detached: bool,
-    work: Option<W>,
+    /// Its default is nothing.
+    work: W,
     arrived: Arrived,
     /// The first error.
     error: Option<Error>,
@@ -113,10 +114,8 @@ impl<W> After<W> {
         }
     }
 
-    fn dropped(&mut self, work: Option<W>) {
-        if let Some(work) = work {
-            self.more().dropped.push(work);
-        }
+    fn dropped(&mut self, work: W) {
+        self.more().dropped.push(work);
     }
 
     #[inline(always)]
@@ -156,13 +155,24 @@ pub(crate) struct Table<W> {
     busy: [usize; 2],
 }
 
+/// Where an operation that [`Table::add_posted`] has added keeps what it owns.
+pub(crate) struct Keep<'a, W>(&'a mut W);
+
+impl<W> Keep<'_, W> {
+    #[inline(always)]
+    pub(crate) fn keep(self, work: W) {
+        // A free slot owns nothing that would have to be dropped.
+        mem::forget(mem::replace(self.0, work));
+    }
+}
+
 /// A finished operation.
 pub(crate) struct Finished<W> {
     pub work: W,
     pub result: Result<Arrived, Error>,
 }
 
-impl<W> Table<W> {
+impl<W: Default> Table<W> {
     /// A table for queues of these sizes.
     pub(crate) fn new(send: u32, receive: u32) -> Self {
         let size = [send, receive];
@@ -185,37 +195,32 @@ impl<W> Table<W> {
     /// [`Self::next`].
     pub(crate) fn add(&mut self, queue: Queue, work: W, requests: u32) -> u32 {
         debug_assert!(requests > 0 && requests <= self.size(queue));
-        let number = self.start(queue, Stage::Waiting, requests);
-        self.slots[number as usize].work = Some(work);
+        let (number, slot) = self.start(queue, Stage::Waiting, requests);
+        slot.work = work;
         self.waiting[queue as usize].push_back(number);
         number
     }
 
     /// Adds an operation of one request that is posted now, unless it must wait for others or for room. What
-    /// it owns is given to [`Self::keep`] as soon as it is posted.
-    #[inline]
-    pub(crate) fn add_posted(&mut self, queue: Queue) -> Option<u32> {
+    /// it owns is kept as soon as it is posted.
+    #[inline(always)]
+    pub(crate) fn add_posted(&mut self, queue: Queue) -> Option<(u32, Keep<'_, W>)> {
         let index = queue as usize;
         if !self.waiting[index].is_empty() {
             return None;
         }
         self.room[index] = self.room[index].checked_sub(1)?;
-        Some(self.start(queue, Stage::Posted, 1))
+        let (number, slot) = self.start(queue, Stage::Posted, 1);
+        Some((number, Keep(&mut slot.work)))
     }
 
-    /// What an operation that [`Self::add_posted`] has added owns.
     #[inline(always)]
-    pub(crate) fn keep(&mut self, number: u32, work: W) {
-        self.slots[number as usize].work = Some(work);
-    }
-
-    #[inline]
-    fn start(&mut self, queue: Queue, stage: Stage, requests: u32) -> u32 {
+    fn start(&mut self, queue: Queue, stage: Stage, requests: u32) -> (u32, &mut Slot<W>) {
         let number = self.free.pop().unwrap_or_else(|| self.grow());
         self.busy[queue as usize] += 1;
         let slot = &mut self.slots[number as usize];
         (slot.stage, slot.queue, slot.requests, slot.is_detached) = (stage, queue, requests, false);
-        number
+        (number, slot)
     }
 
     /// Another slot.
@@ -226,7 +231,7 @@ impl<W> Table<W> {
             queue: Queue::Send,
             requests: 0,
             is_detached: false,
-            work: None,
+            work: W::default(),
             arrived: Arrived::default(),
             error: None,
             waker: None,
@@ -242,7 +247,7 @@ impl<W> Table<W> {
 
     /// What an operation owns, until its result is taken.
     pub(crate) fn work(&self, number: u32) -> Option<&W> {
-        self.slots.get(number as usize)?.work.as_ref()
+        Some(&self.slots.get(number as usize)?.work)
     }
 
     /// The next operation to be posted, if its requests fit: now it is posted.
@@ -253,7 +258,7 @@ impl<W> Table<W> {
         *room = room.checked_sub(slot.requests)?;
         slot.stage = Stage::Posted;
         self.waiting[queue as usize].pop_front();
-        slot.work.as_ref().map(|work| (number, work))
+        Some((number, &slot.work))
     }
 
     /// Only `posted` requests of an operation that [`Self::next`] returned could be posted.
@@ -266,7 +271,7 @@ impl<W> Table<W> {
     }
 
     /// A request of an operation is complete.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn complete(&mut self, number: u32, result: Result<Arrived, Error>, after: &mut After<W>) {
         let Some(slot) = self.slots.get_mut(number as usize).filter(|slot| slot.stage == Stage::Posted)
         else {
@@ -296,14 +301,14 @@ impl<W> Table<W> {
         self.busy[slot.queue as usize] -= 1;
         after.wake(slot.waker.take());
         if slot.is_detached {
-            after.dropped(slot.work.take());
+            after.dropped(mem::take(&mut slot.work));
             self.release(number);
         } else {
             slot.stage = Stage::Done;
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn release(&mut self, number: u32) {
         let slot = &mut self.slots[number as usize];
         (slot.stage, slot.error) = (Stage::Free, None);
@@ -316,16 +321,38 @@ impl<W> Table<W> {
         self.slots[number as usize].stage == Stage::Done
     }
 
-    /// The operation's result, if it is over.
-    #[inline]
-    pub(crate) fn take(&mut self, number: u32) -> Option<Finished<W>> {
+    /// The operation's result, if it is over: what `succeeded` takes out of what it owns, which must be all
+    /// that would have to be dropped, or the failure.
+    #[inline(always)]
+    pub(crate) fn take<R>(
+        &mut self,
+        number: u32,
+        succeeded: impl FnOnce(&mut W, Arrived) -> R,
+    ) -> Option<Result<R, Box<Finished<W>>>> {
         let slot = &mut self.slots[number as usize];
         if slot.stage != Stage::Done {
             return None;
         }
-        let (work, error, arrived) = (slot.work.take()?, slot.error.take(), slot.arrived);
+        if slot.error.is_some() {
+            return self.take_whole(number).map(Err);
+        }
+        let taken = succeeded(&mut slot.work, slot.arrived);
+        (slot.stage, slot.error) = (Stage::Free, None);
+        self.free.push(number);
+        Some(Ok(taken))
+    }
+
+    /// The result of an operation, and all that it owns, if it is over. In a box, because it is rarely needed,
+    /// and the usual result is moved more cheaply if it is small.
+    #[inline(never)]
+    pub(crate) fn take_whole(&mut self, number: u32) -> Option<Box<Finished<W>>> {
+        let slot = &mut self.slots[number as usize];
+        if slot.stage != Stage::Done {
+            return None;
+        }
+        let (work, error, arrived) = (mem::take(&mut slot.work), slot.error.take(), slot.arrived);
         self.release(number);
-        Some(Finished { work, result: error.map_or(Ok(arrived), Err) })
+        Some(Box::new(Finished { work, result: error.map_or(Ok(arrived), Err) }))
     }
 
     /// `waker` is woken when an operation that is not over is, instead of an earlier one.
@@ -347,7 +374,7 @@ impl<W> Table<W> {
         slot.is_detached = true;
         after.replaced(slot.waker.take());
         if slot.stage == Stage::Done {
-            after.dropped(slot.work.take());
+            after.dropped(mem::take(&mut slot.work));
             self.release(number);
         }
     }
@@ -365,7 +392,7 @@ impl<W> Table<W> {
 
     /// What all operations own; for the end of the table.
     pub(crate) fn take_all(&mut self) -> Vec<W> {
-        self.slots.iter_mut().filter_map(|slot| slot.work.take()).collect()
+        self.slots.iter_mut().map(|slot| mem::take(&mut slot.work)).collect()
     }
 
     /// Whether an operation of this queue is waiting or posted.

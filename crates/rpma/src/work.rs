@@ -1,126 +1,221 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The work requests of operations, with the buffers that they own.
+//!
+//! Each kind of request is a type, and the usual case of an operation, which is posted at once, is compiled
+//! for each of them alone. Those that wait, and batches, are kept as a [`Request`].
 
 #![forbid(unsafe_code)]
 
 use crate::buf::Buf;
-use crate::remote::{Flush, RemoteSlice};
+use crate::error::Result;
+use crate::link::{Link, Post};
+use crate::remote::{self, RemoteSlice};
+use crate::table::Queue;
+
+pub(crate) struct Read {
+    pub to: Buf,
+    pub from: RemoteSlice,
+}
+
+pub(crate) struct Write {
+    pub from: Buf,
+    pub to: RemoteSlice,
+    pub imm: Option<u32>,
+}
+
+pub(crate) struct Send {
+    pub from: Buf,
+    pub imm: Option<u32>,
+}
+
+pub(crate) struct Receive {
+    pub to: Buf,
+}
+
+pub(crate) struct Flush {
+    pub range: RemoteSlice,
+    pub how: remote::Flush,
+}
+
+pub(crate) struct Store {
+    pub value: u64,
+    pub to: RemoteSlice,
+}
+
+/// What a work request does, by the function that makes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Call {
+    #[default]
+    Read,
+    Write,
+    Send,
+    Receive,
+    Flush,
+    Store,
+}
+
+impl Call {
+    /// The name of the function.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Send => "send",
+            Self::Receive => "recv",
+            Self::Flush => "flush",
+            Self::Store => "store",
+        }
+    }
+
+    /// The queue that it is posted to.
+    #[inline(always)]
+    pub(crate) fn queue(self) -> Queue {
+        if self == Self::Receive { Queue::Receive } else { Queue::Send }
+    }
+}
+
+/// A kind of work request.
+pub(crate) trait Single: Post + Into<Request> {
+    const CALL: Call;
+
+    /// The buffer that it owns.
+    fn buf(&self) -> Option<&Buf>;
+
+    fn into_buf(self) -> Option<Buf>;
+}
 
 /// One work request, with what it owns.
 pub(crate) enum Request {
-    Read { to: Buf, from: RemoteSlice },
-    Write { from: Buf, to: RemoteSlice, imm: Option<u32> },
-    Send { from: Buf, imm: Option<u32> },
-    Receive { to: Buf },
-    Flush { range: RemoteSlice, how: Flush },
-    Store { value: u64, to: RemoteSlice },
+    Read(Read),
+    Write(Write),
+    Send(Send),
+    Receive(Receive),
+    Flush(Flush),
+    Store(Store),
+}
+
+macro_rules! single {
+    ($kind:ident owns nothing) => { single!($kind, _none => None, _none => None); };
+    ($kind:ident owns $buf:ident) => { single!($kind, one => Some(&one.$buf), one => Some(one.$buf)); };
+    ($kind:ident, $by_ref:ident => $buf:expr, $by_value:ident => $into_buf:expr) => {
+        impl Single for $kind {
+            const CALL: Call = Call::$kind;
+
+            #[inline(always)]
+            fn buf(&self) -> Option<&Buf> {
+                let $by_ref = self;
+                $buf
+            }
+
+            #[inline(always)]
+            fn into_buf(self) -> Option<Buf> {
+                let $by_value = self;
+                $into_buf
+            }
+        }
+
+        impl From<$kind> for Request {
+            fn from(request: $kind) -> Self {
+                Self::$kind(request)
+            }
+        }
+    };
+}
+
+single!(Read owns to);
+single!(Write owns from);
+single!(Send owns from);
+single!(Receive owns to);
+single!(Flush owns nothing);
+single!(Store owns nothing);
+
+/// The same expression for each kind of request.
+macro_rules! each {
+    ($request:expr, $one:ident => $then:expr) => {
+        match $request {
+            Request::Read($one) => $then,
+            Request::Write($one) => $then,
+            Request::Send($one) => $then,
+            Request::Receive($one) => $then,
+            Request::Flush($one) => $then,
+            Request::Store($one) => $then,
+        }
+    };
 }
 
 impl Request {
-    /// The name of its function.
-    pub(crate) fn call(&self) -> &'static str {
-        match self {
-            Self::Read { .. } => "read",
-            Self::Write { .. } => "write",
-            Self::Send { .. } => "send",
-            Self::Receive { .. } => "recv",
-            Self::Flush { .. } => "flush",
-            Self::Store { .. } => "store",
+    pub(crate) fn call(&self) -> Call {
+        fn of<R: Single>(_: &R) -> Call {
+            R::CALL
         }
+        each!(self, one => of(one))
     }
 
     /// The buffer that it owns.
     pub(crate) fn buf(&self) -> Option<&Buf> {
-        match self {
-            Self::Read { to: buf, .. }
-            | Self::Write { from: buf, .. }
-            | Self::Send { from: buf, .. }
-            | Self::Receive { to: buf } => Some(buf),
-            Self::Flush { .. } | Self::Store { .. } => None,
-        }
+        each!(self, one => one.buf())
     }
 
-    pub(crate) fn into_buf(self) -> Option<Buf> {
-        match self {
-            Self::Read { to: buf, .. }
-            | Self::Write { from: buf, .. }
-            | Self::Send { from: buf, .. }
-            | Self::Receive { to: buf } => Some(buf),
-            Self::Flush { .. } | Self::Store { .. } => None,
-        }
-    }
-}
-
-/// The requests of an operation: most have one.
-pub(crate) enum Work {
-    One(Request),
-    Batch(Vec<Request>),
-}
-
-impl Work {
-    pub(crate) fn requests(&self) -> &[Request] {
-        match self {
-            Self::One(request) => std::slice::from_ref(request),
-            Self::Batch(requests) => requests,
-        }
+    fn into_buf(self) -> Option<Buf> {
+        each!(self, one => one.into_buf())
     }
 
-    fn into_bufs(self) -> Vec<Buf> {
-        match self {
-            Self::One(request) => request.into_buf().into_iter().collect(),
-            Self::Batch(requests) => requests.into_iter().filter_map(Request::into_buf).collect(),
-        }
+    /// As [`Link::post`].
+    pub(crate) fn post(&self, link: &Link, slot: u32) -> Result<()> {
+        each!(self, one => link.post(one, slot))
     }
 }
 
 /// What an operation owns until its result is taken.
-pub(crate) enum Kept {
-    /// One request that was posted at once: its buffer, and the name of its function.
-    Posted(Option<Buf>, &'static str),
-    /// One that had to wait, or a batch.
-    Whole(Box<Work>),
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// The buffer of one request that was posted at once.
+    buf: Option<Buf>,
+    /// The requests of an operation that had to wait.
+    requests: Option<Box<[Request]>>,
+    /// The function of the first request.
+    call: Call,
 }
 
 impl Kept {
-    pub(crate) fn posted(request: Request) -> Self {
-        let call = request.call();
-        Self::Posted(request.into_buf(), call)
+    #[inline(always)]
+    pub(crate) fn posted<R: Single>(request: R) -> Self {
+        Self { buf: request.into_buf(), requests: None, call: R::CALL }
     }
 
-    pub(crate) fn whole(work: Work) -> Self {
-        Self::Whole(Box::new(work))
+    /// The requests of a batch, or of an operation that cannot be posted yet.
+    pub(crate) fn whole(requests: Vec<Request>) -> Self {
+        let call = requests.first().map_or(Call::Write, Request::call);
+        Self { buf: None, requests: Some(requests.into()), call }
     }
 
     /// The name of its function, for a batch that of its first.
     pub(crate) fn call(&self) -> &'static str {
-        match self {
-            Self::Posted(_, call) => call,
-            Self::Whole(work) => work.requests().first().map_or("batch", Request::call),
-        }
+        self.call.name()
     }
 
     /// The requests of one that waits.
     pub(crate) fn requests(&self) -> &[Request] {
-        match self {
-            Self::Posted(..) => &[],
-            Self::Whole(work) => work.requests(),
-        }
+        self.requests.as_deref().unwrap_or_default()
     }
 
-    pub(crate) fn into_bufs(self) -> Vec<Buf> {
-        match self {
-            Self::Posted(buf, _) => buf.into_iter().collect(),
-            Self::Whole(work) => work.into_bufs(),
-        }
+    /// Takes all buffers.
+    pub(crate) fn take_bufs(&mut self) -> Vec<Buf> {
+        let waited = self.requests.take().into_iter().flat_map(Vec::from).filter_map(Request::into_buf);
+        self.buf.take().into_iter().chain(waited).collect()
     }
 
-    /// The buffer of an operation that has one.
+    /// Takes the buffer of an operation that has one.
     #[inline(always)]
-    pub(crate) fn into_buf(self) -> Buf {
-        let buf = match self {
-            Self::Posted(buf, _) => buf,
-            Self::Whole(work) => work.into_bufs().pop(),
-        };
-        buf.unwrap_or_else(|| unreachable!("an operation with one buffer"))
+    pub(crate) fn take_buf(&mut self) -> Buf {
+        match self.buf.take() {
+            Some(buf) => buf,
+            None => self.take_waited(),
+        }
+    }
+
+    #[cold]
+    fn take_waited(&mut self) -> Buf {
+        self.take_bufs().pop().unwrap_or_else(|| unreachable!("an operation with one buffer"))
     }
 }

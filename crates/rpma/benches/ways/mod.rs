@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! A write of 8 bytes and its completion between two ends in one process, over software RDMA.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::hint::black_box;
 use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::ptr;
 use std::time::{Duration, Instant};
 
@@ -17,23 +18,36 @@ use rpma_core::conn_req::ConnReq;
 use rpma_core::ep::Ep;
 use rpma_core::mr::{MrLocal, MrRemote};
 use rpma_core::post::{self, At};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 const HOST: &std::ffi::CStr = c"127.0.0.1";
+
+const LEN: usize = 4096;
+
+/// Memory as this crate allocates it, with the file that is needed until it is registered: the provider copies
+/// to other memory in another way.
+fn sealed() -> (OwnedFd, *mut c_void) {
+    let file = memfd_create("cost", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    fallocate(&file, FallocateFlags::empty(), 0, LEN as u64).unwrap();
+    fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping, at an address that the kernel chooses, replaces none.
+    let at = unsafe { mmap(ptr::null_mut(), LEN, access, MapFlags::SHARED, &file, 0) }.unwrap();
+    (file, at)
+}
 
 /// By the functions behind the C interface.
 pub(crate) fn core(run: impl FnOnce(&mut dyn FnMut())) {
     let context = rpma_core::utils::device(ProviderChoice::Soft, HOST).unwrap();
-    let (mut from, mut to) = (Box::new([0_u64; 512]), Box::new([0_u64; 512]));
-    // SAFETY: every object is alive until the end of this function, and is dropped in the reverse order.
+    let ((_from, from), (_to, to)) = (sealed(), sealed());
+    // SAFETY: every object is alive until the end of this function, and is dropped in the reverse order. The
+    // memory is never unmapped.
     unsafe {
         let peer = rpma_core::peer::Peer::new(context).unwrap();
         let domain = *peer.domain();
-        let register =
-            |at: *mut u64, usage: c_int| MrLocal::register(&domain, at.cast(), 4096, usage).unwrap();
-        let (from, to) = (
-            register(from.as_mut_ptr(), RPMA_MR_USAGE_WRITE_SRC),
-            register(to.as_mut_ptr(), RPMA_MR_USAGE_WRITE_DST),
-        );
+        let register = |at, usage: c_int| MrLocal::register(&domain, at, LEN, usage).unwrap();
+        let (from, to) = (register(from, RPMA_MR_USAGE_WRITE_SRC), register(to, RPMA_MR_USAGE_WRITE_DST));
         let remote = MrRemote::from_descriptor(&to.descriptor()).unwrap();
         let ep = Ep::listen(domain, HOST, c"0").unwrap();
         let port = std::ffi::CString::new(ep.local_addr().unwrap().port().to_string()).unwrap();

@@ -28,13 +28,13 @@ fn one_operation() {
     let waker = Waker::from(count.clone());
     let slot = table.add(Queue::Send, "work", 1);
     table.wait(slot, &waker, &mut after);
-    assert!(table.take(slot).is_none() && table.is_busy(Queue::Send));
+    assert!(table.take_whole(slot).is_none() && table.is_busy(Queue::Send));
     assert_eq!(table.next(Queue::Send), Some((slot, &"work")));
     assert!(table.next(Queue::Send).is_none() && table.next(Queue::Receive).is_none());
     table.complete(slot, Ok(Arrived { len: 5, imm: Some(1) }), &mut after);
     after.run();
-    let finished = table.take(slot).unwrap();
-    assert_eq!((finished.work, finished.result.unwrap()), ("work", Arrived { len: 5, imm: Some(1) }));
+    let taken = table.take(slot, |work, arrived| (mem::take(work), arrived)).unwrap().ok();
+    assert_eq!(taken, Some(("work", Arrived { len: 5, imm: Some(1) })));
     assert_eq!((count.0.load(Ordering::SeqCst), table.is_busy(Queue::Send)), (1, false));
 }
 
@@ -42,14 +42,14 @@ fn one_operation() {
 fn an_operation_that_is_posted_at_once() {
     let mut table = Table::new(2, 1);
     let mut after = After::default();
-    let first = table.add_posted(Queue::Send).unwrap();
-    table.keep(first, "first");
+    let (first, keep) = table.add_posted(Queue::Send).unwrap();
+    keep.keep("first");
     assert_eq!((table.work(first), table.room), (Some(&"first"), [1, 1]));
     let batch = table.add(Queue::Send, "batch", 2);
     assert!(table.add_posted(Queue::Send).is_none(), "it does not overtake");
     assert!(table.has_waiting() && table.next(Queue::Send).is_none());
     table.complete(first, Ok(Arrived::default()), &mut after);
-    assert!(table.is_done(first) && table.take(first).is_some());
+    assert!(table.is_done(first) && table.take_whole(first).is_some());
     assert_eq!(table.next(Queue::Send), Some((batch, &"batch")));
     assert!(!table.has_waiting() && table.add_posted(Queue::Send).is_none(), "there is no room");
     assert!(table.add_posted(Queue::Receive).is_some());
@@ -75,9 +75,9 @@ fn what_was_posted_of_a_failed_batch_is_waited_for() {
     let slot = table.add(Queue::Send, "batch", 3);
     table.next(Queue::Send).unwrap();
     table.not_posted(slot, 1, error(), &mut after);
-    assert!(table.take(slot).is_none(), "a device may still read the buffers");
+    assert!(table.take_whole(slot).is_none(), "a device may still read the buffers");
     table.complete(slot, Ok(Arrived::default()), &mut after);
-    assert!(table.take(slot).unwrap().result.is_err());
+    assert!(table.take(slot, |_, _| ()).unwrap().is_err());
     assert_eq!(table.room, [4, 1]);
     after.run();
 }
@@ -108,10 +108,10 @@ fn schedule(mut seed: u64) {
         let mut after = After::default();
         match below(seed, 6) {
             0 if !is_ending => {
-                if let Some(slot) = table.add_posted(queue) {
+                if let Some((slot, keep)) = table.add_posted(queue) {
                     let memory = Arc::new(made);
                     device.insert(slot, (Arc::downgrade(&memory), 1));
-                    table.keep(slot, memory);
+                    keep.keep(memory);
                     held.push(slot);
                     made += 1;
                 }
@@ -154,7 +154,7 @@ fn schedule(mut seed: u64) {
                     table.detach(slot, &mut after);
                     held.swap_remove(index);
                     over += 1;
-                } else if table.take(slot).is_some() {
+                } else if table.take_whole(slot).is_some() {
                     held.swap_remove(index);
                     over += 1;
                 } else {
@@ -183,11 +183,11 @@ fn schedule(mut seed: u64) {
     }
     after.run();
     for slot in held {
-        assert!(table.take(slot).is_some(), "an operation without a result");
+        assert!(table.take_whole(slot).is_some(), "an operation without a result");
         over += 1;
     }
     assert_eq!(made, over);
-    assert!(table.slots.iter().all(|slot| slot.work.is_none() && slot.stage == Stage::Free));
+    assert!(table.slots.iter().all(|slot| Arc::strong_count(&slot.work) == 1 && slot.stage == Stage::Free));
 }
 
 #[test]
