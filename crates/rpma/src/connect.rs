@@ -20,8 +20,8 @@ use crate::pool::Pool;
 use crate::private_data;
 use crate::queues::Queues;
 use crate::ready;
+use crate::report;
 use crate::shared::Shared;
-use crate::trace;
 use crate::work::Receive;
 
 /// The receives to post before the connection is established: a pool of buffers, and their number.
@@ -216,9 +216,9 @@ impl Attempt {
         let failed = |code| Error::of(format_args!("{at}: connect"), code).with(ErrorKind::Unreachable);
         // SAFETY: the connection keeps the peer; there is no shared receive queue.
         let request = unsafe { ConnReq::new(*self.peer.domain(), &host, &port, &cfg) };
-        let request = request.map_err(failed).inspect_err(|error| trace::not_begun(at, error))?;
+        let request = request.map_err(failed).inspect_err(|error| report::not_begun(at, error))?;
         begin(&format!("{at}: connect"), &self.peer, *request, self.queues, &self.data, receives)
-            .inspect_err(|error| trace::not_begun(at, error))
+            .inspect_err(|error| report::not_begun(at, error))
     }
 
     async fn run(self, at: SocketAddr, receives: Option<(Pool, usize)>) -> Result<Connected> {

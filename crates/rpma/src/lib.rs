@@ -89,6 +89,28 @@
 //! WARN; operations that fail because the connection has ended, DEBUG. An operation that succeeds reports
 //! nothing.
 //!
+//! With the feature `metrics`, the recorder of the crate
+//! [`metrics`](https://docs.rs/metrics) that is installed when a connection is made gets these. `op` is
+//! `read`, `write`, `send`, `recv`, `flush` or `store`, each operation of a batch by itself; `kind` is an
+//! [`ErrorKind`], in lower case with underscores; `incoming` is `true` of a connection that was accepted, else
+//! `false`.
+//!
+//! | name | labels | |
+//! |---|---|---|
+//! | `rpma_conn_operations_total` | `op` | counter: operations that succeeded |
+//! | `rpma_conn_bytes_total` | `op` | counter, in bytes: what they transferred. Of a receive, the message or what was written with its immediate data |
+//! | `rpma_conn_operation_seconds` | `op` | histogram, in seconds: from the call that makes an operation until its completion is polled |
+//! | `rpma_conn_operation_errors_total` | `op`, `kind` | counter: operations that failed, were refused, or ended with the connection; a batch that is refused counts once, by its first operation |
+//! | `rpma_conns` | `incoming` | gauge: established connections |
+//! | `rpma_conns_established_total` | `incoming` | counter: connections that were established |
+//! | `rpma_conns_failed_total` | `incoming`, `kind` | counter: connection attempts that failed |
+//! | `rpma_conns_ended_total` | `incoming`, `how` | counter: established connections that ended, `closed` or `lost` ([`Closed`]) |
+//!
+//! [`Peer::open`] and [`Peer::open_to`] give the recorder their units and descriptions. A recorder that is
+//! installed later gets nothing of the connections that exist already. It costs two readings of the clock
+//! and two atomic additions for each operation, besides the histogram. The recorder must not use the
+//! connection when it counts an operation.
+//!
 //! # Tests
 //!
 //! [`testing::pair`] makes both ends of a connection in one process, without a device, and fails and delays
@@ -109,6 +131,7 @@ mod error;
 mod exposed;
 mod link;
 mod listen;
+mod meter;
 mod op;
 mod peer;
 mod pool;
@@ -117,6 +140,7 @@ mod queues;
 mod ready;
 mod region;
 mod remote;
+mod report;
 mod shared;
 #[cfg(feature = "stream")]
 pub mod stream;

@@ -140,7 +140,7 @@ impl<T> Op<T> {
 
     #[cold]
     fn refused(shared: &Shared, refused: Refused) -> Self {
-        shared.report_refused(&refused.1);
+        shared.report_refused(&refused);
         Self { state: State::Refused(refused), _output: PhantomData }
     }
 

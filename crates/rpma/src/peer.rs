@@ -11,6 +11,7 @@ use rpma_core::peer::Domain;
 use rpma_core::utils;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::meter;
 
 /// What carries out the operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,6 +93,7 @@ impl Peer {
             let context = device(&host).map_err(failed)?;
             // SAFETY: contexts of both providers live as long as the process.
             let core = unsafe { rpma_core::peer::Peer::new(context) }.map_err(failed)?;
+            meter::describe();
             Ok(Self(Arc::new(Inner { core, at })))
         })
     }

@@ -14,12 +14,13 @@ use rpma_core::abi::rpma_conn_event;
 use crate::buf::Buf;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::{self, Completion, Entries, Link};
+use crate::meter::Began;
 use crate::peer::Peer;
 use crate::queues::Queues;
 use crate::ready::{self, Driven, Registration};
+use crate::report::{Reporter, Reports};
 use crate::table::{After, Arrived, Finished, Queue, Table};
-use crate::trace::{Reports, Trace};
-use crate::work::{Kept, Request, Single};
+use crate::work::{Call, Kept, Request, Single};
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +51,7 @@ pub(crate) struct State {
     broken: Option<Box<str>>,
     /// Of those who wait for another phase, or until no operation is outstanding.
     waiting: Vec<Waker>,
-    trace: Trace,
+    report: Reporter,
 }
 
 /// An operation that was refused, with the reason.
@@ -76,7 +77,7 @@ impl Shared {
             is_closing: false,
             broken: None,
             waiting: Vec::new(),
-            trace: Trace::new(link.peer_addr(), is_incoming),
+            report: Reporter::new(link.peer_addr(), is_incoming),
         };
         Self { registration: Registration::default(), link, state: Mutex::new(state), peer }
     }
@@ -92,6 +93,7 @@ impl Shared {
     /// Compiled for each kind of request where it is made, but for the unusual cases.
     #[inline(always)]
     pub(crate) fn add<R: Single>(&self, request: R, check: Result<()>) -> Result<u32, Refused> {
+        let began = Began::now();
         let mut state = self.lock();
         if check.is_err() || state.has_ended() || self.is_foreign(request.buf()) {
             return Err(self.refused(&state, vec![request.into()], check));
@@ -101,7 +103,7 @@ impl Shared {
         };
         let posted = self.link.post(&request, slot);
         // The device may access the buffer from here on.
-        keep.keep(Kept::posted(request));
+        keep.keep(Kept::posted(request, began));
         if let Err(error) = posted {
             Self::not_posted(state, slot, error);
         }
@@ -200,7 +202,11 @@ impl Shared {
             for index in 0..count {
                 let Completion { slot, result } = state.entries.get(index);
                 match result {
-                    Ok(arrived) => state.table.complete(slot, Ok(arrived), after),
+                    Ok(arrived) => {
+                        #[cfg(feature = "metrics")]
+                        state.count(slot, arrived);
+                        state.table.complete(slot, Ok(arrived), after);
+                    }
                     Err(status) => self.fail(state, slot, status, after),
                 }
             }
@@ -233,20 +239,21 @@ impl Shared {
     }
 
     fn failure(&self, state: &mut State, slot: u32, status: u32, after: &mut After<Kept>) -> Error {
-        let call = state.table.work(slot).map_or("operation", Kept::call);
+        let call = state.table.work(slot).map_or(Call::Write, Kept::call);
+        let name = call.name();
         if status == ibv_wc_status::IBV_WC_WR_FLUSH_ERR {
             let error = match self.loss(state) {
-                Some(why) => Error::new(ErrorKind::Lost, format_args!("Conn::{call}: {why}")),
+                Some(why) => Error::new(ErrorKind::Lost, format_args!("Conn::{name}: {why}")),
                 None => Error::new(
                     ErrorKind::Closed,
-                    format_args!("{}: the connection is closed", link::name_of(self.link.peer_addr(), call)),
+                    format_args!("{}: the connection is closed", link::name_of(self.link.peer_addr(), name)),
                 ),
             };
-            state.trace.flushed(&error, after.reports());
+            state.report.flushed(call, &error, after.reports());
             return error;
         }
-        let error = link::failure(self.link.peer_addr(), call, status);
-        state.trace.failed(&error, after.reports());
+        let error = link::failure(self.link.peer_addr(), name, status);
+        state.report.failed(call, &error, after.reports());
         state.broken.get_or_insert_with(|| error.to_string().into());
         error
     }
@@ -274,7 +281,7 @@ impl Shared {
             match event {
                 rpma_conn_event::RPMA_CONN_ESTABLISHED => {
                     state.phase = Phase::Established;
-                    state.trace.established(after.reports());
+                    state.report.established(after.reports());
                     state.wake_all(after);
                 }
                 rpma_conn_event::RPMA_CONN_REJECTED => state.fail(ErrorKind::Rejected, reason, after),
@@ -389,9 +396,9 @@ impl Shared {
 
     /// An operation was refused before it was posted.
     #[cold]
-    pub(crate) fn report_refused(&self, error: &Error) {
+    pub(crate) fn report_refused(&self, (work, error): &(Kept, Error)) {
         let mut reports = Reports::default();
-        self.lock().trace.failed(error, &mut reports);
+        self.lock().report.failed(work.call(), error, &mut reports);
         reports.run();
     }
 
@@ -466,11 +473,13 @@ fn not_done(mut state: MutexGuard<'_, State>, slot: u32, waker: Option<&Waker>, 
 impl Drop for Shared {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if matches!(state.phase, Phase::Established) && !state.is_closing {
-            // So that the peer gets the event at once. A failure changes nothing: the connection is dropped.
-            let _ = self.link.disconnect();
+        if matches!(state.phase, Phase::Established) {
+            if !state.is_closing {
+                // So that the peer gets the event at once. A failure changes nothing: the connection is dropped.
+                let _ = self.link.disconnect();
+            }
             let mut reports = Reports::default();
-            state.trace.closed(&mut reports);
+            state.report.ended(Closed::Closed, "", &mut reports);
             reports.run();
         }
         // Buffers that a device may access are released behind the queue pair.
@@ -479,6 +488,15 @@ impl Drop for Shared {
 }
 
 impl State {
+    /// Counts a request that has succeeded.
+    #[cfg(feature = "metrics")]
+    fn count(&self, slot: u32, arrived: Arrived) {
+        let Some(work) = self.table.work(slot) else { return };
+        let (call, len, began) = work.request(self.table.left(slot));
+        let len = if call == Call::Receive { arrived.len } else { len };
+        self.report.meter.done(call, len, began);
+    }
+
     /// Adds an operation of one request, for which there is no room.
     #[cold]
     fn add_waiting(&mut self, request: Request) -> u32 {
@@ -487,7 +505,8 @@ impl State {
 
     #[cold]
     fn not_posted(&mut self, slot: u32, posted: u32, error: Error, after: &mut After<Kept>) {
-        self.trace.failed(&error, after.reports());
+        let call = self.table.work(slot).map_or(Call::Write, Kept::call);
+        self.report.failed(call, &error, after.reports());
         self.table.not_posted(slot, posted, error, after);
     }
 
@@ -503,8 +522,8 @@ impl State {
     }
 
     fn fail(&mut self, kind: ErrorKind, reason: String, after: &mut After<Kept>) {
-        self.trace.not_established(&reason, after.reports());
         self.phase = Phase::Failed(kind, reason.into());
+        self.report.not_established(&self.phase.error(), after.reports());
         self.wake_all(after);
     }
 
@@ -512,16 +531,16 @@ impl State {
         match self.phase {
             Phase::Connecting => return self.fail(ErrorKind::Lost, reason, after),
             Phase::Established => {
-                match how {
-                    Closed::Closed => self.trace.closed(after.reports()),
-                    Closed::Lost => self.trace.lost(&reason, after.reports()),
-                }
+                self.report.ended(how, &reason, after.reports());
                 self.phase = Phase::Ended(how, reason.into());
             }
             Phase::Failed(..) | Phase::Ended(..) => {}
         }
         let error = self.ended_error();
-        if error.is_some() {
+        if let Some(error) = &error {
+            for work in self.table.waiting() {
+                self.report.not_posted(work.call(), error, after.reports());
+            }
             self.table.fail_waiting(|| self.phase.error(), after);
         }
         self.wake_all(after);

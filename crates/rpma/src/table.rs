@@ -21,7 +21,7 @@ use std::mem;
 use std::task::Waker;
 
 use crate::error::Error;
-use crate::trace::Reports;
+use crate::report::Reports;
 
 /// The queue of a queue pair that the requests of an operation use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,6 +248,17 @@ impl<W: Default> Table<W> {
     /// What an operation owns, until its result is taken.
     pub(crate) fn work(&self, number: u32) -> Option<&W> {
         Some(&self.slots.get(number as usize)?.work)
+    }
+
+    /// How many of its requests are not complete.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn left(&self, number: u32) -> u32 {
+        self.slots.get(number as usize).map_or(0, |slot| slot.requests)
+    }
+
+    /// What the operations that are not posted yet own.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &W> {
+        self.waiting.iter().flatten().filter_map(|number| self.work(*number))
     }
 
     /// The next operation to be posted, if its requests fit: now it is posted.

@@ -17,9 +17,9 @@ pub(crate) struct Trace {
     span: tracing::Span,
 }
 
-/// Events to be reported when the connection is unlocked: a subscriber may use it.
+/// Events to be reported when the connection is unlocked.
 #[derive(Default)]
-pub(crate) struct Reports {
+pub(crate) struct Events {
     #[cfg(feature = "tracing")]
     events: Vec<(tracing::Span, Event)>,
 }
@@ -50,48 +50,48 @@ impl Trace {
         Self {}
     }
 
-    pub(crate) fn established(&self, reports: &mut Reports) {
+    pub(crate) fn established(&self, events: &mut Events) {
         #[cfg(feature = "tracing")]
-        reports.add(self, Event::Established);
+        events.add(self, Event::Established);
     }
 
     /// The attempt failed.
-    pub(crate) fn not_established(&self, reason: &str, reports: &mut Reports) {
+    pub(crate) fn not_established(&self, error: &Error, events: &mut Events) {
         #[cfg(feature = "tracing")]
-        reports.add(self, Event::NotEstablished(reason.to_owned()));
+        events.add(self, Event::NotEstablished(error.to_string()));
     }
 
-    pub(crate) fn closed(&self, reports: &mut Reports) {
+    pub(crate) fn closed(&self, events: &mut Events) {
         #[cfg(feature = "tracing")]
-        reports.add(self, Event::Closed);
+        events.add(self, Event::Closed);
     }
 
-    pub(crate) fn lost(&self, reason: &str, reports: &mut Reports) {
+    pub(crate) fn lost(&self, reason: &str, events: &mut Events) {
         #[cfg(feature = "tracing")]
-        reports.add(self, Event::Lost(reason.to_owned()));
+        events.add(self, Event::Lost(reason.to_owned()));
     }
 
     /// An operation failed by itself.
-    pub(crate) fn failed(&self, error: &Error, reports: &mut Reports) {
+    pub(crate) fn failed(&self, error: &Error, events: &mut Events) {
         #[cfg(feature = "tracing")]
-        reports.add(self, Event::Failed(error.to_string()));
+        events.add(self, Event::Failed(error.to_string()));
     }
 
     /// An operation failed with the connection.
-    pub(crate) fn flushed(&self, error: &Error, reports: &mut Reports) {
+    pub(crate) fn flushed(&self, error: &Error, events: &mut Events) {
         #[cfg(feature = "tracing")]
-        reports.add(self, Event::Flushed(error.to_string()));
+        events.add(self, Event::Flushed(error.to_string()));
     }
 }
 
 #[cfg(feature = "tracing")]
-impl Reports {
+impl Events {
     fn add(&mut self, Trace { span }: &Trace, event: Event) {
         self.events.push((span.clone(), event));
     }
 }
 
-impl Reports {
+impl Events {
     pub(crate) fn run(self) {
         #[cfg(feature = "tracing")]
         for (span, event) in self.events {

@@ -9,6 +9,7 @@
 use crate::buf::Buf;
 use crate::error::Result;
 use crate::link::{Link, Post};
+use crate::meter::Began;
 use crate::remote::{self, RemoteSlice};
 use crate::table::Queue;
 
@@ -55,6 +56,11 @@ pub(crate) enum Call {
 }
 
 impl Call {
+    /// In the order of their numbers.
+    #[cfg(feature = "metrics")]
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Read, Self::Write, Self::Send, Self::Receive, Self::Flush, Self::Store];
+
     /// The name of the function.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -175,23 +181,39 @@ pub(crate) struct Kept {
     requests: Option<Box<[Request]>>,
     /// The function of the first request.
     call: Call,
+    #[cfg_attr(
+        not(feature = "metrics"),
+        expect(dead_code, reason = "it is nothing, and nothing is counted")
+    )]
+    began: Began,
 }
 
 impl Kept {
     #[inline(always)]
-    pub(crate) fn posted<R: Single>(request: R) -> Self {
-        Self { buf: request.into_buf(), requests: None, call: R::CALL }
+    pub(crate) fn posted<R: Single>(request: R, began: Began) -> Self {
+        Self { buf: request.into_buf(), requests: None, call: R::CALL, began }
     }
 
     /// The requests of a batch, or of an operation that cannot be posted yet.
     pub(crate) fn whole(requests: Vec<Request>) -> Self {
         let call = requests.first().map_or(Call::Write, Request::call);
-        Self { buf: None, requests: Some(requests.into()), call }
+        Self { buf: None, requests: Some(requests.into()), call, began: Began::now() }
     }
 
-    /// The name of its function, for a batch that of its first.
-    pub(crate) fn call(&self) -> &'static str {
-        self.call.name()
+    /// Its function, for a batch that of its first.
+    pub(crate) fn call(&self) -> Call {
+        self.call
+    }
+
+    /// The function of the request that is the first of `left` that are not complete, and the bytes that it
+    /// transfers, unless it is a receive; when the operation was made.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn request(&self, left: u32) -> (Call, usize, Began) {
+        let request = self.requests().len().checked_sub(left as usize).map(|at| &self.requests()[at]);
+        let (call, buf) =
+            request.map_or((self.call, self.buf.as_ref()), |request| (request.call(), request.buf()));
+        let len = if call == Call::Store { 8 } else { buf.map_or(0, |buf| buf.len()) };
+        (call, len, self.began)
     }
 
     /// The requests of one that waits.
