@@ -9,13 +9,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use crate::buf::Buf;
+use crate::closed::Closed;
 use crate::error::{Error, ErrorKind, Result};
+use crate::link::Post;
 use crate::op::{Batch, Op, Received};
 use crate::private_data;
 use crate::ready::Driven;
 use crate::remote::{Flush, Remote, RemoteSlice};
-use crate::shared::{Closed, Shared, State};
-use crate::work::{self, Single};
+use crate::shared::{Shared, State};
+use crate::work;
 
 /// A connection to a peer. A clone is the same connection; it ends when it is closed, or with the last clone
 /// and the last operation.
@@ -80,7 +82,7 @@ impl Conn {
     }
 
     #[inline(always)]
-    fn make<T>(&self, request: impl Single, check: Result<()>) -> Op<T> {
+    fn make<T>(&self, request: impl Post, check: Result<()>) -> Op<T> {
         Op::make(&self.shared, request, check)
     }
 

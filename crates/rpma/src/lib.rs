@@ -89,11 +89,10 @@
 //! WARN; operations that fail because the connection has ended, DEBUG. An operation that succeeds reports
 //! nothing.
 //!
-//! With the feature `metrics`, the recorder of the crate
-//! [`metrics`](https://docs.rs/metrics) that is installed when a connection is made gets these. `op` is
-//! `read`, `write`, `send`, `recv`, `flush` or `store`, each operation of a batch by itself; `kind` is an
-//! [`ErrorKind`], in lower case with underscores; `incoming` is `true` of a connection that was accepted, else
-//! `false`.
+//! With the feature `metrics`, the recorder of the crate [`metrics`](https://docs.rs/metrics) that is
+//! installed when a connection is made gets these. `op` is `read`, `write`, `send`, `recv`, `flush` or
+//! `store`, each operation of a batch by itself; `kind` is an [`ErrorKind`], in lower case with underscores;
+//! `incoming` is `true` of a connection that was accepted, else `false`.
 //!
 //! | name | labels | |
 //! |---|---|---|
@@ -125,6 +124,8 @@
 
 mod block;
 mod buf;
+mod call;
+mod closed;
 mod conn;
 mod connect;
 mod error;
@@ -152,6 +153,7 @@ mod words;
 mod work;
 
 pub use buf::Buf;
+pub use closed::Closed;
 pub use conn::Conn;
 pub use connect::{Connect, ConnectReceiving};
 pub use error::{Error, ErrorKind, Failed, Result};
@@ -161,7 +163,6 @@ pub use op::{Batch, Op, Received};
 pub use peer::{Peer, Provider};
 pub use pool::Pool;
 pub use remote::{Flush, Remote, RemoteSlice};
-pub use shared::Closed;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -17,10 +17,11 @@ use rpma_core::peer_cfg::PeerCfg;
 use rpma_core::post::{self, At};
 
 use crate::buf::Buf;
+use crate::call::Call;
 use crate::error::{Error, ErrorKind, Result};
 use crate::remote::Flush;
 use crate::table::Arrived;
-use crate::work::{self, Call, Kept, Single};
+use crate::work::{self, Kept, Request, Single};
 
 /// A completion: the slot of its operation, and the result or the status.
 pub(crate) struct Completion {
@@ -117,9 +118,21 @@ impl Link {
 
     /// Posts one request. What it owns must be kept until its completion has come, or this object is dropped.
     #[inline(always)]
-    pub(crate) fn post<R: Single>(&self, request: &R, slot: u32) -> Result<()> {
+    pub(crate) fn post<R: Post>(&self, request: &R, slot: u32) -> Result<()> {
         let context = ptr::without_provenance(slot as usize);
         request.post(&self.conn, context).map_err(|fail| self.not_posted(R::CALL, fail))
+    }
+
+    /// The same for a request of any kind.
+    pub(crate) fn post_any(&self, request: &Request, slot: u32) -> Result<()> {
+        match request {
+            Request::Read(one) => self.post(one, slot),
+            Request::Write(one) => self.post(one, slot),
+            Request::Send(one) => self.post(one, slot),
+            Request::Receive(one) => self.post(one, slot),
+            Request::Flush(one) => self.post(one, slot),
+            Request::Store(one) => self.post(one, slot),
+        }
     }
 
     #[cold]
@@ -182,7 +195,7 @@ impl Drop for Link {
 }
 
 /// How a request is posted.
-pub(crate) trait Post {
+pub(crate) trait Post: Single {
     /// Posts it with this `wr_id`.
     fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<()>;
 }

@@ -11,9 +11,9 @@ use std::time::Instant;
 #[cfg(feature = "metrics")]
 use metrics::{Counter, Gauge, Histogram, Unit};
 
+use crate::call::Call;
+use crate::closed::Closed;
 use crate::error::ErrorKind;
-use crate::shared::Closed;
-use crate::work::Call;
 
 /// When an operation was made.
 #[derive(Clone, Copy, Debug, Default)]

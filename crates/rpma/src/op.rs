@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 
 use crate::buf::Buf;
 use crate::error::{Error, ErrorKind, Failed, Result};
+use crate::link::Post;
 use crate::ready::in_budget;
 use crate::shared::{Refused, Shared};
 use crate::table::{Arrived, Finished};
@@ -126,7 +127,7 @@ enum State {
 impl<T> Op<T> {
     /// An operation, posted as soon as there is room, unless it is refused.
     #[inline(always)]
-    pub(crate) fn make<R: Single>(shared: &Arc<Shared>, request: R, check: Result<()>) -> Self {
+    pub(crate) fn make<R: Post>(shared: &Arc<Shared>, request: R, check: Result<()>) -> Self {
         Self::of(shared, shared.add(request, check))
     }
 
@@ -156,6 +157,7 @@ impl<T> Op<T> {
 
 /// The result of an operation that was taken whole: it failed, or had to be waited for.
 #[inline(never)]
+#[expect(clippy::boxed_local, reason = "it comes in a box, and is moved out of it here alone")]
 fn not_succeeded<T: Output>(finished: Box<Finished<Kept>>) -> Result<T, Failed<T::Kept>> {
     let Finished { mut work, result } = *finished;
     match result {

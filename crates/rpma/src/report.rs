@@ -5,11 +5,11 @@
 
 use std::net::SocketAddr;
 
+use crate::call::Call;
+use crate::closed::Closed;
 use crate::error::Error;
 use crate::meter::{self, Counts, Meter};
-use crate::shared::Closed;
 use crate::trace::{self, Events, Trace};
-use crate::work::Call;
 
 /// The span and the metrics of a connection.
 pub(crate) struct Reporter {

@@ -12,25 +12,17 @@ use rdma_sys::ibv_wc_status;
 use rpma_core::abi::rpma_conn_event;
 
 use crate::buf::Buf;
+use crate::call::Call;
+use crate::closed::Closed;
 use crate::error::{Error, ErrorKind, Result};
-use crate::link::{self, Completion, Entries, Link};
+use crate::link::{self, Completion, Entries, Link, Post};
 use crate::meter::Began;
 use crate::peer::Peer;
 use crate::queues::Queues;
 use crate::ready::{self, Driven, Registration};
 use crate::report::{Reporter, Reports};
 use crate::table::{After, Arrived, Finished, Queue, Table};
-use crate::work::{Call, Kept, Request, Single};
-
-/// How a connection ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Closed {
-    /// One side closed it.
-    Closed,
-    /// It broke: the peer ended, or does not answer any more.
-    Lost,
-}
+use crate::work::{Kept, Request};
 
 /// How far the connection is.
 #[derive(Clone, Debug)]
@@ -92,7 +84,7 @@ impl Shared {
     ///
     /// Compiled for each kind of request where it is made, but for the unusual cases.
     #[inline(always)]
-    pub(crate) fn add<R: Single>(&self, request: R, check: Result<()>) -> Result<u32, Refused> {
+    pub(crate) fn add<R: Post>(&self, request: R, check: Result<()>) -> Result<u32, Refused> {
         let began = Began::now();
         let mut state = self.lock();
         if check.is_err() || state.has_ended() || self.is_foreign(request.buf()) {
@@ -182,9 +174,9 @@ impl Shared {
 
     /// Posts all requests of an operation. Fails with the number of those that were posted.
     fn post_all(&self, work: &Kept, slot: u32) -> Result<(), (u32, Error)> {
-        (0..)
-            .zip(work.requests())
-            .try_for_each(|(posted, request)| request.post(&self.link, slot).map_err(|error| (posted, error)))
+        (0..).zip(work.requests()).try_for_each(|(posted, request)| {
+            self.link.post_any(request, slot).map_err(|error| (posted, error))
+        })
     }
 
     /// Takes the completions that are there; whether there was one.
@@ -475,7 +467,8 @@ impl Drop for Shared {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if matches!(state.phase, Phase::Established) {
             if !state.is_closing {
-                // So that the peer gets the event at once. A failure changes nothing: the connection is dropped.
+                // So that the peer gets the event at once. A failure changes nothing: the connection is
+                // dropped.
                 let _ = self.link.disconnect();
             }
             let mut reports = Reports::default();

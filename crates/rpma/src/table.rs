@@ -353,8 +353,8 @@ impl<W: Default> Table<W> {
         Some(Ok(taken))
     }
 
-    /// The result of an operation, and all that it owns, if it is over. In a box, because it is rarely needed,
-    /// and the usual result is moved more cheaply if it is small.
+    /// The result of an operation, and all that it owns, if it is over. In a box, because it is rarely
+    /// needed, and the usual result is moved more cheaply if it is small.
     #[inline(never)]
     pub(crate) fn take_whole(&mut self, number: u32) -> Option<Box<Finished<W>>> {
         let slot = &mut self.slots[number as usize];

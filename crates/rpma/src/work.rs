@@ -7,8 +7,7 @@
 #![forbid(unsafe_code)]
 
 use crate::buf::Buf;
-use crate::error::Result;
-use crate::link::{Link, Post};
+use crate::call::Call;
 use crate::meter::Began;
 use crate::remote::{self, RemoteSlice};
 use crate::table::Queue;
@@ -43,36 +42,7 @@ pub(crate) struct Store {
     pub to: RemoteSlice,
 }
 
-/// What a work request does, by the function that makes it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Call {
-    #[default]
-    Read,
-    Write,
-    Send,
-    Receive,
-    Flush,
-    Store,
-}
-
 impl Call {
-    /// In the order of their numbers.
-    #[cfg(feature = "metrics")]
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Read, Self::Write, Self::Send, Self::Receive, Self::Flush, Self::Store];
-
-    /// The name of the function.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Send => "send",
-            Self::Receive => "recv",
-            Self::Flush => "flush",
-            Self::Store => "store",
-        }
-    }
-
     /// The queue that it is posted to.
     #[inline(always)]
     pub(crate) fn queue(self) -> Queue {
@@ -81,7 +51,7 @@ impl Call {
 }
 
 /// A kind of work request.
-pub(crate) trait Single: Post + Into<Request> {
+pub(crate) trait Single: Into<Request> {
     const CALL: Call;
 
     /// The buffer that it owns.
@@ -164,11 +134,6 @@ impl Request {
 
     fn into_buf(self) -> Option<Buf> {
         each!(self, one => one.into_buf())
-    }
-
-    /// As [`Link::post`].
-    pub(crate) fn post(&self, link: &Link, slot: u32) -> Result<()> {
-        each!(self, one => link.post(one, slot))
     }
 }
 

@@ -25,8 +25,8 @@ const HOST: &std::ffi::CStr = c"127.0.0.1";
 
 const LEN: usize = 4096;
 
-/// Memory as this crate allocates it, with the file that is needed until it is registered: the provider copies
-/// to other memory in another way.
+/// Memory as this crate allocates it, with the file that is needed until it is registered: the provider
+/// copies to other memory in another way.
 fn sealed() -> (OwnedFd, *mut c_void) {
     let file = memfd_create("cost", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     fallocate(&file, FallocateFlags::empty(), 0, LEN as u64).unwrap();
