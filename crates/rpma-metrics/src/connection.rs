@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
-use super::counts::{Copied, Counts, Kind, STATUSES, ServedKind, Sums};
+use super::counts::{Copied, Counts, Kind, STATUSES, Sums};
 
 /// What a queue pair belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,8 +131,8 @@ impl Connection {
         let shared = lock(&self.shared);
         sums.add(&self.counts);
         let copies = shared.as_ref().and_then(|shared| shared.copies.as_ref()?.upgrade());
-        if let Some(Copied { write, read }) = copies.map(|copies| copies.copied()) {
-            for (kind, (completed, bytes)) in [(ServedKind::Write, write), (ServedKind::Read, read)] {
+        if let Some(copied) = copies.map(|copies| copies.copied()) {
+            for (kind, (completed, bytes)) in copied.kinds() {
                 // The peer may have written any number.
                 let [count, sum] = [&mut sums.served[kind as usize], &mut sums.served_bytes[kind as usize]];
                 (*count, *sum) = (count.wrapping_add(completed), sum.wrapping_add(bytes));

@@ -195,7 +195,7 @@ pub(super) mod tests {
     impl Copies for Memory {
         fn copied(&self) -> Copied {
             let count = self.0.load(Relaxed);
-            Copied { write: (count, 10 * count), read: (1, 2) }
+            Copied { write: (count, 10 * count), read: (1, 2), atomic: (3, 24) }
         }
     }
 
@@ -213,17 +213,17 @@ pub(super) mod tests {
         let memory = Arc::new(Memory(AtomicU64::new(5)));
         let copies: Arc<dyn Copies> = memory.clone();
         connection.shares("direct_copy", Arc::downgrade(&copies));
-        assert_eq!((connection.link(), served()), ("direct_copy", ([6, 1, 1], [58, 2, 8])));
+        assert_eq!((connection.link(), served()), ("direct_copy", ([6, 1, 4], [58, 2, 32])));
         memory.0.store(7, Relaxed);
-        assert_eq!(served(), ([8, 1, 1], [78, 2, 8]));
+        assert_eq!(served(), ([8, 1, 4], [78, 2, 32]));
         for _ in 0..2 {
             connection.shares_no_more(&*copies);
-            assert_eq!((connection.link(), served()), ("udp", ([8, 1, 1], [78, 2, 8])));
+            assert_eq!((connection.link(), served()), ("udp", ([8, 1, 4], [78, 2, 32])));
         }
         counters.event(&connection, Event::Closed);
         assert_eq!(connection.link(), "direct_copy");
         counters.deleted(&connection);
-        assert_eq!(served(), ([8, 1, 1], [78, 2, 8]));
+        assert_eq!(served(), ([8, 1, 4], [78, 2, 32]));
         // Whatever a peer writes there.
         let wrong = counters.connection(None, 8, place());
         let copies: Arc<dyn Copies> = Arc::new(Memory(AtomicU64::new(u64::MAX / 10)));

@@ -37,13 +37,23 @@ pub enum ServedKind {
     Atomic,
 }
 
-/// Direct copies of a peer between its memory and that of this process: operations and bytes.
+/// What a peer has executed directly in the memory of this process: operations and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
     /// RDMA writes of the peer.
     pub write: (u64, u64),
     /// Its RDMA reads.
     pub read: (u64, u64),
+    /// Its atomic operations.
+    pub atomic: (u64, u64),
+}
+
+impl Copied {
+    /// The operations and bytes of each kind.
+    pub(super) fn kinds(self) -> [(ServedKind, (u64, u64)); 3] {
+        let Self { write, read, atomic } = self;
+        [(ServedKind::Write, write), (ServedKind::Read, read), (ServedKind::Atomic, atomic)]
+    }
 }
 
 /// The names of [`ServedKind`] in the text.
@@ -149,8 +159,7 @@ impl Counts {
     }
 
     pub(super) fn copied(&self, copied: Copied) {
-        for (kind, (completed, bytes)) in [(ServedKind::Write, copied.write), (ServedKind::Read, copied.read)]
-        {
+        for (kind, (completed, bytes)) in copied.kinds() {
             self.served(kind, completed, bytes);
         }
     }

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! RDMA Writes and Reads that the host carries out by direct copy, for connections of both transports: which
-//! memory of the two sides they name.
+//! One-sided operations that the host carries out itself in the memory of the peer, for connections of both
+//! transports: which memory of the two sides they name.
 //!
-//! Small requests with the same operation and key are carried out together, in order, so that the host needs
-//! one system call for all of them. Adjacent ranges become one.
+//! RDMA Writes and Reads are direct copies. Small ones with the same operation and key are carried out
+//! together, in order, so that the host needs one system call for all of them. Adjacent ranges become one.
+//!
+//! An atomic operation or an atomic write is one access to a word ([`WordAccess`]), on its own.
 
 use arrayvec::ArrayVec;
 
 use crate::access::{Access, LOCAL_WRITE};
-use crate::host::Served;
+use crate::host::{Host, Served};
 use crate::limits::MAX_SGE;
 use crate::sq::{Entry, SendQueue};
-use crate::wr::{Local, SendWr};
+use crate::wr::{Local, Op, SendWr, WORD};
 
 /// Ranges of the peer's memory that one system call accesses, on behalf of one or more requests.
 pub const MAX_TOGETHER: usize = 64;
@@ -38,9 +40,93 @@ impl Part<'_> {
     }
 }
 
-/// The operation of a write or a read that is carried out.
+/// An access to eight aligned bytes of the peer's memory, which hold a number in host byte order. It is
+/// atomic with respect to all other accesses to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WordAccess {
+    /// Stores this number, visible after everything that was stored before.
+    Store(u64),
+    /// Adds this number, modulo 2^64.
+    Add(u64),
+    /// Stores `swap` if the number is `compare`.
+    CompareSwap {
+        /// The number to compare with.
+        compare: u64,
+        /// The number to store.
+        swap: u64,
+    },
+}
+
+impl WordAccess {
+    /// The number after the access.
+    pub fn apply(self, original: u64) -> u64 {
+        match self {
+            Self::Store(number) => number,
+            Self::Add(number) => original.wrapping_add(number),
+            Self::CompareSwap { compare, swap } if original == compare => swap,
+            Self::CompareSwap { .. } => original,
+        }
+    }
+
+    /// That of a request, whose local memory a store reads. `None`: it goes over the link, where an error is
+    /// reported as well.
+    fn of(wr: &SendWr, host: &mut impl Host) -> Option<Self> {
+        if wr.remote_addr % WORD as u64 != 0 {
+            return None;
+        }
+        let mut word = [0; WORD];
+        match &wr.local {
+            Local::Atomic { compare_add, swap, .. } => {
+                return Some(match wr.op {
+                    Op::FetchAdd => Self::Add(*compare_add),
+                    _ => Self::CompareSwap { compare: *compare_add, swap: *swap },
+                });
+            }
+            Local::Inline(inline) => word.copy_from_slice(&inline[..WORD]),
+            memory => {
+                let mut rest = &mut word[..];
+                for part in memory.parts(0, WORD, 0) {
+                    let (bytes, behind) = rest.split_at_mut(part.len);
+                    host.fetch(part, bytes).ok()?;
+                    rest = behind;
+                }
+                if !rest.is_empty() {
+                    return None;
+                }
+            }
+        }
+        Some(Self::Store(u64::from_ne_bytes(word)))
+    }
+}
+
+/// A request was carried out, but the memory for its result is not accessible.
+pub(crate) struct NoResult;
+
+/// Carries out a request that is an access to a word, by `access`, which returns the previous number, and
+/// stores that in local memory. False: nothing was done. The batch of the host must be empty.
+pub(crate) fn carry_out_word<H: Host>(
+    host: &mut H,
+    wr: &SendWr,
+    access: impl FnOnce(&mut H, Access, WordAccess) -> Option<u64>,
+) -> Result<bool, NoResult> {
+    let Some(word) = WordAccess::of(wr, host) else { return Ok(false) };
+    let Some(original) = access(host, wr.remote(0), word) else { return Ok(false) };
+    if wr.is_atomic() {
+        for sink in wr.local.parts(0, WORD, LOCAL_WRITE) {
+            host.place(sink, 0).map_err(|_| NoResult)?;
+        }
+        host.settle(&original.to_ne_bytes()).map_err(|_| NoResult)?;
+    }
+    Ok(true)
+}
+
+/// The operation of a request that is carried out.
 pub(crate) fn served(wr: &SendWr) -> Served {
-    if wr.is_read() { Served::Read } else { Served::Write }
+    match wr.op {
+        Op::Read => Served::Read,
+        Op::CompareSwap | Op::FetchAdd => Served::Atomic,
+        _ => Served::Write,
+    }
 }
 
 /// That of the request at a position of the send queue.
@@ -62,8 +148,8 @@ pub(crate) fn carry_out_one(wr: &SendWr, transfer: impl FnOnce(&[Access], &[Part
     transfer(&[wr.remote(0)], &[local]).min(len)
 }
 
-/// Carries out requests by `transfer`, from the `first` one on, whose first `from` bytes are done; those that
-/// `permits` accepts. Returns the number of further bytes that were copied.
+/// Carries out requests by copies, which `transfer` makes, from the `first` one on, whose first `from` bytes
+/// are done; those that `permits` accepts. Returns the number of further bytes that were copied.
 pub(crate) fn carry_out(
     sq: &SendQueue,
     first: u64,
@@ -78,7 +164,8 @@ pub(crate) fn carry_out(
         let Some(Entry { wr, .. }) = sq.entry(position) else { break };
         let len = (wr.len - from) as usize;
         let fits = !ranges.is_full() && local.len() < MAX_TOGETHER && bytes + len <= TOGETHER_BYTES;
-        if kind.is_some_and(|kind| kind != (wr.op, wr.rkey) || !fits || !permits(wr)) {
+        let is_like = |kind| kind == (wr.op, wr.rkey) && fits && permits(wr) && !wr.is_of_word();
+        if kind.is_some_and(|kind| !is_like(kind)) {
             break;
         }
         kind = Some((wr.op, wr.rkey));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-use crate::access::{Access, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
+use crate::access::{Access, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::limits::MAX_SGE;
 use crate::route::Route;
 use crate::units::Errno;
@@ -383,17 +383,26 @@ impl SendWr {
         matches!(self.op, Op::Read | Op::CompareSwap | Op::FetchAdd) && self.len > 0
     }
 
-    /// Whether a direct copy may carry out the request.
+    /// Whether the request may be carried out directly: by a copy or, if [`Self::is_of_word`], by one access.
     pub fn transferable(&self) -> bool {
-        // librpma posts an atomic write like this: it must be a single store, which a copy does not
-        // guarantee.
-        let is_store = self.fence && self.len == 8;
-        self.len > 0 && (self.is_read() || (self.op == Op::Write && !is_store))
+        self.len > 0 && (self.is_read() || self.op == Op::Write || self.is_of_word())
     }
 
-    /// The range of the peer's memory that a write or a read accesses, from byte `from` on.
+    /// Whether the request must be one access to eight bytes of the peer's memory, which a copy does not
+    /// guarantee: an atomic operation or an atomic write. librpma posts the latter as a fenced write.
+    pub fn is_of_word(&self) -> bool {
+        let is_store = self.op == Op::Write && self.fence && self.len as usize == WORD;
+        is_store || self.op == Op::AtomicWrite || self.is_atomic()
+    }
+
+    /// The range of the peer's memory that a write, a read or an atomic operation accesses, from byte `from`
+    /// on.
     pub fn remote(&self, from: u32) -> Access {
-        let rights = if self.is_read() { REMOTE_READ } else { REMOTE_WRITE };
+        let rights = match self.op {
+            Op::Read => REMOTE_READ,
+            Op::CompareSwap | Op::FetchAdd => REMOTE_ATOMIC,
+            _ => REMOTE_WRITE,
+        };
         let addr = self.remote_addr.wrapping_add(u64::from(from));
         Access { stag: self.rkey, addr, len: (self.len - from) as usize, rights }
     }

@@ -11,7 +11,7 @@ use super::strict::Strict;
 use crate::cq::Cq;
 use crate::lock;
 use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
-use transport::direct::Part;
+use transport::direct::{Part, WordAccess};
 use transport::host::{Durable, Ended, Ending, Host, Served};
 use transport::iwarp::link::{LinkError, StreamLink};
 use transport::roce::link::{Batch, Dropped, PacketLink, Payload};
@@ -287,6 +287,10 @@ impl<H: Exposed + StreamLink> StreamLink for Instrumented<'_, H> {
         self.host.transfer(remote, local)
     }
 
+    fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+        self.host.access_word(remote, word)
+    }
+
     fn may_transfer(&self, remote: Access) -> bool {
         self.host.may_transfer(remote)
     }
@@ -329,6 +333,10 @@ impl<H: Exposed + PacketLink> PacketLink for Instrumented<'_, H> {
 
     fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
         self.host.transfer(remote, local)
+    }
+
+    fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+        self.host.access_word(remote, word)
     }
 
     fn may_transfer(&self, remote: Access) -> bool {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Direct copies: the initiator executes an operation itself, in the memory of the peer, with one system
-//! call; with none if both memories are those of sealed memfds ([`imported`]).
+//! call; with none if both memories are those of sealed memfds ([`imported`]). In such memory it also
+//! executes atomic operations and atomic writes; "copy" below includes these.
 //!
 //! Each end exports to its peer the keys that the peer has already used successfully over the ring: the table
 //! has then made all checks for this connection. So the first operation with a key goes over the ring, and a
@@ -38,7 +39,8 @@ use crate::progress::source::Source;
 use crate::socket::Socket;
 use crate::sys::Errno;
 use crate::{NOTICE, unix};
-use transport::access::{Access, Exported, REMOTE_READ, REMOTE_WRITE};
+use transport::access::{Access, Exported, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use transport::direct::WordAccess;
 
 /// The interval after which the engine checks again whether the peer of an ended connection still uses a key.
 const RELEASE_CHECK: Duration = Duration::from_secs(1);
@@ -206,7 +208,7 @@ impl DirectCopy {
 
     /// The peer has made an access over the ring, and the table has granted it: exports the key.
     pub(super) fn export(&mut self, access: Access, grant: &Grant) {
-        let remote = access.rights & (REMOTE_READ | REMOTE_WRITE);
+        let remote = access.rights & (REMOTE_READ | REMOTE_WRITE | REMOTE_ATOMIC);
         let this = (access.stag, remote, self.owner.revoked.load(Ordering::Acquire));
         if remote == 0 || remote != access.rights || this == self.last {
             return;
@@ -225,9 +227,23 @@ impl DirectCopy {
         imports.forget_revoked(page.changes(), |at| Some(owner.rings.entry(at)?.0));
     }
 
-    /// Whether the peer exports a key for this access.
-    pub(super) fn is_exported(&self, remote: Access) -> bool {
-        self.owner.rings.is_exported(remote)
+    /// Whether the peer exports a key for this access. An atomic operation also requires that its memory can
+    /// be mapped.
+    pub(super) fn may_access(&self, remote: Access) -> bool {
+        match remote.rights & REMOTE_ATOMIC {
+            0 => {
+                self.owner.rings.exported(remote.stag).is_some_and(|(_, found)| found.find(remote).is_some())
+            }
+            _ => self.maps(remote),
+        }
+    }
+
+    /// Whether the peer exports a key for this access, to memory that is mapped or can probably be.
+    pub(super) fn maps(&self, remote: Access) -> bool {
+        let Some((version, exported)) = self.owner.rings.exported(remote.stag) else { return false };
+        exported.file.is_some()
+            && exported.find(remote).is_some()
+            && !matches!(self.imports.find(version, &exported), Import::Unmappable)
     }
 
     /// Whether the peer has acted on all that it was sent, so that a direct copy keeps the order.
@@ -252,35 +268,61 @@ impl DirectCopy {
     ) -> usize {
         let Some(&Access { stag, .. }) = remote.first() else { return 0 };
         self.forget_revoked();
-        let Self { owner, peer, imports, .. } = self;
-        let rings = &*owner.rings;
-        let hold = rings.shared.export_page(rings.ends().1).hold();
-        hold.take(stag);
-        let mut imported = false;
-        let copied = loop {
-            let Some((version, exported)) = rings.exported(stag) else { break 0 };
-            if let Some(file) = exported.file.filter(|_| backed) {
-                match imports.find(version, &exported) {
+        let copied = match self.take(stag, backed) {
+            None => 0,
+            Some((version, exported)) => {
+                let import = if backed { self.imports.find(version, &exported) } else { Import::Unknown };
+                match import {
                     // SAFETY: the caller guarantees that `local` does not fault, and the grants.
-                    Import::Mapped(view) => break unsafe { view.copy(&local[1..], remote, len) },
-                    Import::Unknown if !imported => {
-                        imported = true;
-                        let file = Socket::noted(|| peer.descriptor(file.descriptor)).ok();
-                        // Revocation does not wait for the mapping.
-                        hold.release();
-                        imports.add(version, exported, file);
-                        hold.take(stag);
-                        continue;
-                    }
-                    Import::Unknown | Import::Unmappable => {}
+                    Import::Mapped(view) => unsafe { view.copy(&local[1..], remote, len) },
+                    // SAFETY: the caller holds the grants. If the peer is this process, it exports the ranges
+                    // of a write, and revocation waits while the key is taken.
+                    Import::Unknown | Import::Unmappable => unsafe {
+                        copy_by_kernel(&self.peer, local, &exported, remote, len)
+                    },
                 }
             }
-            // SAFETY: the caller holds the grants. If the peer is this process, it exports the ranges of a
-            // write, and revocation waits while `hold` has the key.
-            break unsafe { copy_by_kernel(peer, local, &exported, remote, len) };
         };
-        hold.release();
+        self.hold().release();
         copied
+    }
+
+    /// Accesses a word of memory of the peer that this process can map, and returns the previous number; of a
+    /// store, the stored one. `None`: nothing was done.
+    pub(super) fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+        self.forget_revoked();
+        let accessed = self.take(remote.stag, true).and_then(|(version, exported)| {
+            match self.imports.find(version, &exported) {
+                Import::Mapped(view) => view.access_word(remote, word),
+                Import::Unknown | Import::Unmappable => None,
+            }
+        });
+        self.hold().release();
+        accessed
+    }
+
+    /// Where this end publishes the key that it uses.
+    fn hold(&self) -> &KeyInUse {
+        let rings = &*self.owner.rings;
+        rings.shared.export_page(rings.ends().1).hold()
+    }
+
+    /// Takes a key, which the caller must release. Returns the version of its entry, and what the peer
+    /// exports with it. `maps`: maps the memory, unless that was tried before.
+    fn take(&mut self, stag: u32, maps: bool) -> Option<(u64, Exported)> {
+        self.hold().take(stag);
+        let (version, exported) = self.owner.rings.exported(stag)?;
+        if let (true, Some(file)) = (maps, exported.file) {
+            if let Import::Unknown = self.imports.find(version, &exported) {
+                let file = Socket::noted(|| self.peer.descriptor(file.descriptor)).ok();
+                // Revocation does not wait for the mapping.
+                self.hold().release();
+                self.imports.add(version, exported, file);
+                self.hold().take(stag);
+                return self.owner.rings.exported(stag);
+            }
+        }
+        Some((version, exported))
     }
 }
 

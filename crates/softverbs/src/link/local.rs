@@ -28,7 +28,7 @@ use crate::socket::Socket;
 use crate::sys::{self, Errno};
 use rpma_metrics::Copies;
 use transport::access::{Access, Accessor, Unreachable};
-use transport::direct::Part;
+use transport::direct::{Part, WordAccess};
 use transport::host::Served;
 use transport::iwarp::link::LinkError;
 use transport::step::reason;
@@ -293,14 +293,35 @@ impl Local {
         self.direct.is_some()
     }
 
+    fn is_up(&self) -> bool {
+        !self.end.has_come.load(Ordering::Acquire) && !self.rings.is_left_behind()
+    }
+
+    /// Whether the memory of the peer may be accessed directly now.
+    fn is_ready(&self, direct: &DirectCopy) -> bool {
+        self.is_up() && (!self.is_stream || direct.is_settled())
+    }
+
+    /// Whether this end can map the memory that an access to a word needs. Only reads what seldom changes.
+    pub(super) fn maps(&self, remote: Access) -> bool {
+        self.direct.as_ref().is_some_and(|direct| self.is_up() && direct.maps(remote))
+    }
+
+    /// Accesses a word of the peer's memory, if that is mapped; returns the previous number.
+    pub(super) fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+        if !self.is_ready(self.direct.as_ref()?) {
+            return None;
+        }
+        self.direct.as_mut()?.access_word(remote, word)
+    }
+
     /// Copies directly between the memory of the peer and `local`; returns the number of bytes copied.
     pub(super) fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
-        let Some(direct) = &mut self.direct else { return 0 };
-        let is_up = !self.end.has_come.load(Ordering::Acquire) && !self.rings.is_left_behind();
         let len = remote.iter().map(|access| access.len).sum::<usize>().min(MOST);
-        if !is_up || len == 0 || (self.is_stream && !direct.is_settled()) {
+        if len == 0 || !self.direct.as_ref().is_some_and(|direct| self.is_ready(direct)) {
             return 0;
         }
+        let Some(direct) = &mut self.direct else { return 0 };
         let mut pieces = Pieces::new();
         // The first element is for the call itself.
         pieces.push(libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 });
@@ -336,15 +357,15 @@ impl Local {
         }
     }
 
-    /// Counts requests that this end has executed by direct copies, which the peer does not see.
+    /// Counts requests that this end has executed directly, which the peer does not see.
     pub(super) fn transferred(&self, operation: Served, completed: u64, bytes: u64) {
         let (_, other) = self.rings.ends();
         self.rings.shared.export_page(other).count(operation, completed, bytes);
     }
 
-    /// Whether the peer exports a key for this access.
+    /// Whether the peer exports a key for this access, and memory that an atomic operation needs.
     pub(super) fn may_transfer(&self, remote: Access) -> bool {
-        self.direct.as_ref().is_some_and(|direct| direct.is_exported(remote))
+        self.direct.as_ref().is_some_and(|direct| direct.may_access(remote))
     }
 
     /// Everything received so far has been acted on.

@@ -32,7 +32,7 @@ pub(crate) use packets::Packets;
 pub(crate) use ring::Rings;
 use tcp::Tcp;
 use transport::access::Access;
-use transport::direct::Part;
+use transport::direct::{Part, WordAccess};
 use transport::host::Served;
 use transport::iwarp::link::LinkError;
 
@@ -104,7 +104,23 @@ impl Link {
         }
     }
 
-    /// Requests were carried out by [`Link::transfer`].
+    /// Whether this side can map the memory that an access to a word needs.
+    pub(crate) fn maps(&self, remote: Access) -> bool {
+        match self {
+            Self::Tcp(_) => false,
+            Self::Local(link) => link.maps(remote),
+        }
+    }
+
+    /// Accesses a word of the peer's memory ([`transport::iwarp::link::StreamLink::access_word`]).
+    pub(crate) fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Local(link) => link.access_word(remote, word),
+        }
+    }
+
+    /// Requests were carried out by [`Link::transfer`] or [`Link::access_word`].
     pub(crate) fn transferred(&self, operation: Served, completed: u64, bytes: u64) {
         if let Self::Local(link) = self {
             link.transferred(operation, completed, bytes);

@@ -22,7 +22,7 @@ use crate::progress::engine::Engine;
 use crate::progress::watch::PeerNotify;
 use crate::sys::Errno;
 use transport::access::{Access, Unreachable};
-use transport::direct::Part;
+use transport::direct::{Part, WordAccess};
 use transport::host::Served;
 use transport::iwarp::link::LinkError;
 use transport::roce::link::{Dropped, Payload};
@@ -213,7 +213,17 @@ impl Packets {
         self.shared.as_mut().map_or(0, |shared| shared.transfer(remote, local))
     }
 
-    /// Requests were carried out by [`Packets::transfer`].
+    /// Whether this side can map the memory that an access to a word needs.
+    pub(crate) fn maps(&self, remote: Access) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.maps(remote))
+    }
+
+    /// Accesses a word of the peer's memory ([`transport::roce::link::PacketLink::access_word`]).
+    pub(crate) fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+        self.shared.as_mut()?.access_word(remote, word)
+    }
+
+    /// Requests were carried out by [`Packets::transfer`] or [`Packets::access_word`].
     pub(crate) fn transferred(&self, operation: Served, completed: u64, bytes: u64) {
         if let Some(shared) = &self.shared {
             shared.transferred(operation, completed, bytes);

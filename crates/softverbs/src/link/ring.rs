@@ -259,11 +259,6 @@ impl Rings {
         self.shared.exported_keys(theirs)[at].read()
     }
 
-    /// Whether the peer exports a key for this access.
-    pub(super) fn is_exported(&self, remote: Access) -> bool {
-        self.exported(remote.stag).is_some_and(|(_, exported)| exported.find(remote).is_some())
-    }
-
     /// The indices of this end and of the other one for [`Shared::export_page`].
     pub(super) fn ends(&self) -> (usize, usize) {
         (1 - self.reads, self.reads)
@@ -362,7 +357,7 @@ impl PeerNotify for Rings {
         if !self.copies_directly.load(Ordering::Relaxed) || self.is_left_behind() || self.is_settled() {
             return;
         }
-        if self.is_exported(remote) {
+        if self.exported(remote.stag).is_some_and(|(_, exported)| exported.find(remote).is_some()) {
             self.wait_until_settled(remote.len);
         }
     }

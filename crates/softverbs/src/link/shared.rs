@@ -119,8 +119,8 @@ pub(super) struct ExportPage {
 #[repr(C)]
 struct InUse {
     key: KeyInUse,
-    /// Completed operations and bytes of its writes, then of its reads.
-    copied: [AtomicU64; 4],
+    /// Completed operations and bytes of its writes, then of its reads and of its atomic operations.
+    copied: [AtomicU64; 6],
 }
 
 impl ExportPage {
@@ -153,16 +153,20 @@ impl ExportPage {
         &self.hold.0.key
     }
 
-    /// The direct copies of the other end, which may have written any numbers.
+    /// What the other end has executed directly. It may have written any numbers.
     pub(super) fn copied(&self) -> Copied {
-        let [write, write_bytes, read, read_bytes] =
+        let [write, write_bytes, read, read_bytes, atomic, atomic_bytes] =
             self.hold.0.copied.each_ref().map(|count| count.load(Ordering::Relaxed));
-        Copied { write: (write, write_bytes), read: (read, read_bytes) }
+        Copied { write: (write, write_bytes), read: (read, read_bytes), atomic: (atomic, atomic_bytes) }
     }
 
-    /// Counts copies of the other end. Called by that end, by one thread at a time.
+    /// Counts what the other end has executed. Called by that end, by one thread at a time.
     pub(super) fn count(&self, operation: Served, completed: u64, bytes: u64) {
-        let first = if operation == Served::Read { 2 } else { 0 };
+        let first = match operation {
+            Served::Write => 0,
+            Served::Read => 2,
+            Served::Atomic => 4,
+        };
         for (count, more) in self.hold.0.copied[first..].iter().zip([completed, bytes]) {
             count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
         }

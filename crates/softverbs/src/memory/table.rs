@@ -46,7 +46,9 @@ use super::exporters;
 use crate::limits::{MAX_MR, REVOKE_WAIT};
 use crate::probes;
 use crate::sys::Errno;
-use transport::access::{Access, Accessor, Denied, Exported, FIRST_SINK, FLUSH_PERSISTENT, REMOTE_READ};
+use transport::access::{
+    Access, Accessor, Denied, Exported, FIRST_SINK, FLUSH_PERSISTENT, REMOTE_ATOMIC, REMOTE_READ,
+};
 
 /// The slot has a region, which may be accessed.
 const VALID: u64 = 1 << 63;
@@ -164,12 +166,16 @@ impl Grant {
         self.slot.shift.load(Ordering::Relaxed) != 0
     }
 
-    /// The description that a peer needs for direct copies; it may be exported while the grant is held.
-    /// `access` is the access of the grant. None if each access must go through the table: for windows, and
-    /// for reads that must find earlier writes durable.
+    /// The description that a peer needs to access the region directly; it may be exported while the grant is
+    /// held. `access` is the access of the grant. None if each access must go through the table: for windows,
+    /// for reads that must find earlier writes durable, and for atomic operations in memory that the peer
+    /// cannot map.
     pub(crate) fn export(&self, access: Access) -> Option<Exported> {
         let (slot, Access { stag, rights, .. }) = (self.slot, access);
         if rights & REMOTE_READ != 0 && slot.access.load(Ordering::Relaxed) & FLUSH_PERSISTENT != 0 {
+            return None;
+        }
+        if rights == REMOTE_ATOMIC && !self.is_backed() {
             return None;
         }
         // No window has the STag of a region.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The fast path of a write or a read that can be a direct copy: from the post to its completion without the
-//! ring, the send queue and a step.
+//! The fast path of a write, an atomic write or a read that can be carried out directly: from the post to its
+//! completion without the ring, the send queue and a step.
 //!
-//! It is taken by a single request that finds the queue pair idle. If the copy cannot be made, for whatever
+//! It is taken by a single request that finds the queue pair idle. If it cannot be carried out, for whatever
 //! reason, the request goes into the ring like any other one, in the same place.
 #![forbid(unsafe_code)]
 
@@ -27,13 +27,20 @@ impl Qp {
     /// Whether [`Self::post_direct`] is worth trying for a request.
     #[inline]
     pub(super) fn is_direct(&self, wr: &SendWr) -> bool {
-        wr.transferable()
+        self.may_be_direct(wr)
+            && !wr.is_atomic()
             && wr.len <= LONGEST
             && self.tries_direct.load(Ordering::Relaxed)
             && self.sends.usage().is_empty
     }
 
-    /// Posts a single request, by direct copy if possible. Results as those of
+    /// Whether a request may be carried out directly, as far as its operation and the last word show.
+    #[inline]
+    pub(super) fn may_be_direct(&self, wr: &SendWr) -> bool {
+        wr.transferable() && (!wr.is_of_word() || self.maps_words.load(Ordering::Relaxed))
+    }
+
+    /// Posts a single request, which is carried out directly if possible. Results as those of
     /// [`Posting::post`](super::posting::Posting::post).
     pub(super) fn post_direct(&self, wr: SendWr) -> Result<(), Errno> {
         self.check_connected()?;

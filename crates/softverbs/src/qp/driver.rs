@@ -3,6 +3,7 @@
 //! connection calls. With instruments these calls pass through their host ([`Instrumented`]); without them it
 //! is the connection that calls [`Host`].
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::progress::{By, Driven, Outstanding};
 use crate::sys::{Errno, Process};
 use crate::{lock, probes};
 use transport::access::{Access, Bind, Denied, FLUSH_PERSISTENT, Unchanged, Unreachable};
-use transport::direct::Part;
+use transport::direct::{Part, WordAccess};
 use transport::host::{self, Durable, Ended, Ending, Served};
 use transport::iwarp::link::{LinkError, StreamLink};
 use transport::roce::link::{Dropped, PacketLink, Payload};
@@ -401,7 +402,10 @@ impl<L: QpLink> host::Host for Host<'_, L> {
     }
 
     fn change(&mut self, access: Access, update: &dyn Fn(u64) -> u64) -> Result<u64, Unchanged> {
-        memory::change(access, self.qp.accessor(), update)
+        let original = memory::change(access, self.qp.accessor(), update)?;
+        // Reports the access to the link. The region may have been deregistered since.
+        let _ = self.check(access);
+        Ok(original)
     }
 
     fn store(&mut self, access: Access, word: [u8; 8]) -> Result<(), Unchanged> {
@@ -517,6 +521,16 @@ impl<L: QpLink> host::Host for Host<'_, L> {
     }
 }
 
+impl<L: QpLink> Host<'_, L> {
+    /// Accesses a word of the peer, if this side can map its memory.
+    fn access_mapped(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+        let link = self.link.as_mut()?;
+        let maps = link.maps(remote);
+        self.qp.maps_words.store(maps, Ordering::Relaxed);
+        maps.then(|| link.access_word(remote, word))?
+    }
+}
+
 impl StreamLink for Host<'_, Link> {
     fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
         self.link.as_mut().ok_or(LinkError::Broken(libc::ENOTCONN))?.send(parts, boundary)
@@ -538,6 +552,10 @@ impl StreamLink for Host<'_, Link> {
 
     fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
         self.link.as_mut().map_or(0, |link| link.transfer(remote, local))
+    }
+
+    fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+        self.access_mapped(remote, word)
     }
 
     fn may_transfer(&self, remote: Access) -> bool {
@@ -590,6 +608,10 @@ impl PacketLink for Host<'_, Packets> {
 
     fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
         self.link.as_mut().map_or(0, |link| link.transfer(remote, local))
+    }
+
+    fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+        self.access_mapped(remote, word)
     }
 
     fn may_transfer(&self, remote: Access) -> bool {

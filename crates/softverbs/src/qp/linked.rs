@@ -9,6 +9,7 @@ use crate::memory::Grant;
 use crate::sys::Errno;
 use crate::{choice, config};
 use transport::access::Access;
+use transport::direct::WordAccess;
 use transport::iwarp::conn::{Conn, Sizes};
 use transport::roce::rc::Rc;
 use transport::roce::uc::Uc;
@@ -78,6 +79,14 @@ impl Transport {
 pub(super) trait QpLink {
     /// The peer has made an access that was granted.
     fn granted(&mut self, _access: Access, _grant: &Grant) {}
+    /// Whether this side can map the memory that an access to a word needs.
+    fn maps(&self, _remote: Access) -> bool {
+        false
+    }
+    /// Accesses a word of memory of the peer that this side can map.
+    fn access_word(&mut self, _remote: Access, _word: WordAccess) -> Option<u64> {
+        None
+    }
     /// The connection has ended: the peer may access nothing any more.
     fn ended(&mut self) {}
     /// Sends what the last step left in the link.
@@ -91,6 +100,14 @@ impl QpLink for Link {
         self.granted(access, grant);
     }
 
+    fn maps(&self, remote: Access) -> bool {
+        self.maps(remote)
+    }
+
+    fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+        self.access_word(remote, word)
+    }
+
     fn cut(self) {
         self.cut();
     }
@@ -99,6 +116,14 @@ impl QpLink for Link {
 impl QpLink for Packets {
     fn granted(&mut self, access: Access, grant: &Grant) {
         self.granted(access, grant);
+    }
+
+    fn maps(&self, remote: Access) -> bool {
+        self.maps(remote)
+    }
+
+    fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+        self.access_word(remote, word)
     }
 
     fn ended(&mut self) {

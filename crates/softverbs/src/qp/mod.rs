@@ -172,6 +172,9 @@ pub(crate) struct Qp {
     peer_notify: Mutex<Option<Weak<dyn PeerNotify>>>,
     /// Posts try the fast path: the link copies directly, and there are no instruments.
     tries_direct: AtomicBool,
+    /// The last word of the peer that was to be accessed is in memory that this side can map, so the next one
+    /// is likely to be, too.
+    maps_words: AtomicBool,
     observer: Mutex<Option<Weak<dyn ConnObserver>>>,
     on_async_event: OnceLock<OnAsyncEvent>,
     /// Over RoCE: moves it to RTS for rdma_cm.
@@ -223,6 +226,7 @@ impl Qp {
             watch: OnceLock::new(),
             peer_notify: Mutex::default(),
             tries_direct: AtomicBool::new(false),
+            maps_words: AtomicBool::new(false),
             observer: Mutex::default(),
             on_terms: OnceLock::new(),
             held: Mutex::default(),

@@ -41,7 +41,7 @@ pub(crate) struct Posting<'a> {
     signaled: bool,
     /// When the first one was posted, no earlier one was outstanding, nor had a completion to be polled.
     alone: bool,
-    /// The remote range of the last request, if it may be carried out as a direct copy.
+    /// The remote range of the last request, if it may be carried out directly.
     remote: Option<Access>,
 }
 
@@ -111,8 +111,8 @@ impl Qp {
         }
     }
 
-    /// Waits briefly if the request that was just posted can then be a direct copy. Here and not in a step:
-    /// other connections would wait for that.
+    /// Waits briefly if the request that was just posted, with this remote range, can then be carried out
+    /// directly. Here and not in a step: other connections would wait for that.
     pub(super) fn await_settled(&self, remote: Access) {
         if let Some(peer_notify) = self.peer_notify() {
             peer_notify.await_settled(remote);
@@ -164,7 +164,7 @@ impl Posting<'_> {
             self.len = self.len.max(wr.len);
         }
         self.signaled |= wr.signaled;
-        self.remote = wr.transferable().then(|| wr.remote(0));
+        self.remote = qp.may_be_direct(&wr).then(|| wr.remote(0));
         probes::post(qp.num, &wr);
         let alone = qp.push(wr, denied)?;
         if !self.posted {

@@ -2,7 +2,7 @@
 //! The link of an iWARP connection: a stream of bytes, and direct copies beside it.
 
 use crate::access::{Access, Unreachable};
-use crate::direct::Part;
+use crate::direct::{Part, WordAccess};
 use crate::host::{Host, Served};
 use crate::units::Errno;
 
@@ -38,11 +38,15 @@ pub trait StreamLink: Host {
     /// [`Terms::transfers`](super::conn::Terms::transfers) is set and no earlier request is outstanding. The
     /// host must ensure that the peer has acted on everything that was sent over the link.
     fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize;
-    /// Whether [`StreamLink::transfer`] is likely to succeed for this access once no earlier request is
-    /// outstanding.
+    /// Accesses a word of the peer's memory directly, and returns the previous number; of a store, any
+    /// number. `None`: nothing was done, and the request goes over the link. Called as
+    /// [`StreamLink::transfer`] is.
+    fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64>;
+    /// Whether [`StreamLink::transfer`], or [`StreamLink::access_word`] for an atomic operation, is likely to
+    /// succeed for this access once no earlier request is outstanding.
     fn may_transfer(&self, remote: Access) -> bool;
-    /// `completed` requests of the program were executed by direct copies, with `bytes` of payload. The peer
-    /// does not see them.
+    /// `completed` requests of the program were executed directly, with `bytes` of payload. The peer does not
+    /// see them.
     fn transferred(&mut self, _operation: Served, _completed: u64, _bytes: u64) {}
     /// Everything received so far has been acted on: placed, delivered to the program, or answered.
     fn acted(&mut self) {}

@@ -2,7 +2,7 @@
 //! The link of a RoCE queue pair: packets, which the network may lose, duplicate or reorder.
 
 use crate::access::{Access, Unreachable};
-use crate::direct::Part;
+use crate::direct::{Part, WordAccess};
 use crate::host::{Host, Served};
 use crate::roce::wire::ICRC_LEN;
 use crate::route::Route;
@@ -141,6 +141,11 @@ pub trait PacketLink: Host {
     /// was sent, so it has carried that out.
     fn transfer(&mut self, _remote: &[Access], _local: &[Part<'_>]) -> usize {
         0
+    }
+    /// Accesses a word of the peer's memory directly, as `StreamLink::access_word` of iWARP does. Called as
+    /// [`PacketLink::transfer`] is.
+    fn access_word(&mut self, _remote: Access, _word: WordAccess) -> Option<u64> {
+        None
     }
     /// Whether [`PacketLink::transfer`] is likely to succeed for this access once nothing is outstanding.
     fn may_transfer(&self, _remote: Access) -> bool {

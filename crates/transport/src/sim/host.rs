@@ -7,8 +7,8 @@ use super::memory::PERSISTENT;
 use super::plan::Disk;
 use super::random::mix;
 use super::world::{Side, Sim, say};
-use crate::access::{Access, Denied, REMOTE_READ, REMOTE_WRITE};
-use crate::direct::Part;
+use crate::access::{Access, Denied, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use crate::direct::{Part, WordAccess};
 use crate::host::{Durable, Ended};
 use crate::iwarp::link::LinkError;
 use crate::policy::mode::Mode;
@@ -17,7 +17,7 @@ use crate::testing::queues::WorkQueue;
 use crate::testing::stream::Pipe;
 use crate::testing::world::{Parts, StreamWorld, World};
 use crate::units::{Errno, Micros};
-use crate::wr::{Completion, RecvWr, status};
+use crate::wr::{Completion, RecvWr, WORD, status};
 
 /// An error number that the link fails with.
 const LOST: Errno = libc::ECONNRESET;
@@ -80,6 +80,9 @@ impl World for At<'_> {
 
     fn changed(&mut self, access: Access, original: u64, now: u64) {
         let (me, sim) = (self.me, &mut *self.sim);
+        if let Some(region) = sim.memories[me].find(access.stag) {
+            sim.sides[me].exported[region] |= REMOTE_ATOMIC;
+        }
         sim.checker.changed(me, access, original, now);
         say!(sim, "side {me}: {:x} was {original} and is {now}", access.addr);
         sim.note(access.addr ^ original << 32);
@@ -294,6 +297,25 @@ impl StreamWorld for At<'_> {
         }
         self.sim.transferred_together += u64::from(requests > 1);
         n
+    }
+
+    fn access_directly(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+        let (me, peer) = (self.me, 1 - self.me);
+        if !self.is_transferable(remote) || self.sim.fault(self.sim.plan.untransferred) {
+            return None;
+        }
+        let sim = &mut *self.sim;
+        sim.words += 1;
+        say!(sim, "side {me} accesses a word, {remote:x?}: {word:?}");
+        sim.checker.transfers(me, remote);
+        let changed = sim.memories[peer].change(remote, &|original| word.apply(original));
+        let original = changed.expect("mapped a moment ago, and aligned");
+        match word {
+            WordAccess::Store(number) => sim.host(peer).placed(remote, &number.to_ne_bytes(), true),
+            _ => sim.host(peer).changed(remote, original, word.apply(original)),
+        }
+        self.sim.checker.transferred(me, WORD, WORD);
+        Some(original)
     }
 
     fn may_copy_directly(&self, remote: Access) -> bool {

@@ -32,13 +32,14 @@ fn a_million_schedules() {
 
 /// Each rare event of the schedules happens in some of them.
 #[test]
-fn schedules_copy_directly() {
+fn schedules_access_memory_directly() {
     let mut sim = Sim::new();
     for seed in 0..3000 {
         sim.schedule(seed);
     }
     assert!(sim.transfers > 100, "{} transfers", sim.transfers);
     assert!(sim.transferred_together > 20, "{} of several requests", sim.transferred_together);
+    assert!(sim.words > 100, "{} words accessed directly", sim.words);
     assert!(sim.carried_out > 20, "{} without the send queue", sim.carried_out);
     for (answer, wrong) in ["no", "yes"].iter().zip(&sim.mispredicted) {
         assert!(wrong.get() > 20, "{} wrong answers {answer}", wrong.get());

@@ -4,11 +4,11 @@
 use std::cell::Cell;
 
 use super::checker::{Checker, OutboundStream};
-use super::memory::{self, PERSISTENT, READABLE, REGIONS, WRITABLE};
+use super::memory::{self, COUNTERS, PERSISTENT, READABLE, REGIONS, WRITABLE};
 use super::plan::Plan;
 use super::random::Draw;
 use super::schedules::Simulation;
-use crate::access::{REMOTE_READ, REMOTE_WRITE};
+use crate::access::{REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::iwarp::conn::Conn;
 use crate::step::reason;
 use crate::testing::memory::{Placement, Regions};
@@ -62,6 +62,8 @@ pub(super) struct Sim {
     pub transfers: u64,
     /// Those of several requests.
     pub transferred_together: u64,
+    /// Words accessed directly.
+    pub words: u64,
     /// Requests that the connection has carried out without taking them.
     pub carried_out: u64,
     /// Wrong predictions of direct copies: those of no, and those of yes.
@@ -100,6 +102,7 @@ impl Sim {
             trace: false,
             transfers: 0,
             transferred_together: 0,
+            words: 0,
             carried_out: 0,
             mispredicted: Default::default(),
         }
@@ -118,6 +121,7 @@ impl Sim {
                 side.exported[WRITABLE] = REMOTE_WRITE;
                 side.exported[PERSISTENT] = REMOTE_WRITE;
                 side.exported[READABLE] = REMOTE_READ;
+                side.exported[COUNTERS] = REMOTE_ATOMIC;
             }
             self.checker.sides[me].ord = of.framing.ord;
             self.pipes[me].begin(self.plan.capacity[me]);

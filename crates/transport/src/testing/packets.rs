@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::recorder::{Call, Recorder};
 use super::world::World;
 use crate::access::{Access, Unreachable};
-use crate::direct::Part;
+use crate::direct::{Part, WordAccess};
 use crate::host::Host;
 use crate::roce::link::{Batch, Dropped, PacketLink, Payload};
 use crate::roce::wire::ICRC_LEN;
@@ -49,6 +49,10 @@ pub trait PacketWorld: World {
     /// See [`PacketLink::transfer`].
     fn copy_directly(&mut self, _remote: &[Access], _local: &[Part<'_>]) -> usize {
         0
+    }
+    /// See [`PacketLink::access_word`].
+    fn access_directly(&mut self, _remote: Access, _word: WordAccess) -> Option<u64> {
+        None
     }
     /// See [`PacketLink::may_transfer`].
     fn may_copy_directly(&self, _remote: Access) -> bool {
@@ -123,6 +127,13 @@ impl<W: PacketWorld> PacketLink for W {
         self.copy_directly(remote, local)
     }
 
+    fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+        self.uses("accesses a word");
+        assert!(self.parts().batch.is_empty(), "a word is accessed before what came before is placed");
+        self.elsewhere();
+        self.access_directly(remote, word)
+    }
+
     fn may_transfer(&self, remote: Access) -> bool {
         self.may_copy_directly(remote)
     }
@@ -159,6 +170,8 @@ pub struct Packets {
     pub dropped: Vec<Dropped>,
     /// How many bytes the next direct copies copy; 0 if there is none.
     pub transfers: VecDeque<usize>,
+    /// The previous numbers of the next words that are accessed directly; none if they are not.
+    pub words: VecDeque<u64>,
     /// The peer exports its memory.
     pub may_transfer: bool,
 }
@@ -218,6 +231,11 @@ impl PacketWorld for Recorder<Packets> {
             self.calls.push(Call::Transferred(remote.to_vec(), n));
         }
         n
+    }
+
+    fn access_directly(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+        let original = self.link.words.pop_front();
+        original.inspect(|_| self.calls.push(Call::Accessed(remote, word)))
     }
 
     fn may_copy_directly(&self, _remote: Access) -> bool {

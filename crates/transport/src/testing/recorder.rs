@@ -8,6 +8,7 @@ use crate::access::{
     Access, Bind, Denied, FLUSH_GLOBAL, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ,
     REMOTE_WRITE,
 };
+use crate::direct::WordAccess;
 use crate::host::{Durable, Ended, Served};
 use crate::units::Micros;
 use crate::wr::Completion;
@@ -34,6 +35,8 @@ pub enum Call {
     PlacedDirectly(Access),
     /// So many bytes of these ranges were transferred by direct copy.
     Transferred(Vec<Access>, usize),
+    /// A word of the peer's memory was accessed directly.
+    Accessed(Access, WordAccess),
     /// A batch was carried out.
     Settled,
     /// A word was changed.

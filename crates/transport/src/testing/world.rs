@@ -12,7 +12,7 @@ use super::memory::{Memory, Placement};
 use super::queues::{Queues, WorkQueue};
 use super::stream::{Found, Pipe};
 use crate::access::{Access, Bind, Denied, Unchanged, Unreachable};
-use crate::direct::Part;
+use crate::direct::{Part, WordAccess};
 use crate::host::{Durable, Ended, Host, Served};
 use crate::iwarp::link::{LinkError, StreamLink};
 use crate::units::Micros;
@@ -114,6 +114,10 @@ pub trait StreamWorld: World {
 
     /// See [`Host::transfer`].
     fn copy_directly(&mut self, _remote: &[Access], _local: &[Part<'_>]) -> usize {
+        unreachable!("the terms have no transfers");
+    }
+    /// See [`StreamLink::access_word`].
+    fn access_directly(&mut self, _remote: Access, _word: WordAccess) -> Option<u64> {
         unreachable!("the terms have no transfers");
     }
     /// See [`Host::may_transfer`].
@@ -386,6 +390,13 @@ impl<W: StreamWorld> StreamLink for W {
         self.uses("transfers");
         self.elsewhere();
         self.copy_directly(remote, local)
+    }
+
+    fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+        self.uses("accesses a word");
+        assert!(self.parts().batch.is_empty(), "a word is accessed before what came before is placed");
+        self.elsewhere();
+        self.access_directly(remote, word)
     }
 
     fn may_transfer(&self, remote: Access) -> bool {

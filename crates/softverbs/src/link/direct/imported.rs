@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Memory of the peer that this process has mapped: the memfd behind a region ([`crate::memory::Backing`]).
-//! Copies to and from it are loads and stores.
+//! Copies to and from it are loads and stores, and atomic operations are instructions of the processor, so
+//! they are atomic with respect to those of the owner and of other initiators.
 //!
 //! The guarantees are those of other direct copies: the key is published before the export is checked, and
 //! a deregistration waits until it is not in use. It then notifies this end, which unmaps the memory when the
@@ -9,7 +10,7 @@
 //! The peer cannot cause an access outside of the mapping: ranges are checked against the description of the
 //! key at the time of mapping, which is private to this process, and the seal keeps the file from shrinking.
 
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use rustix::fs::fstat;
 
@@ -19,7 +20,9 @@ use crate::mapped::FileMapping;
 use crate::progress::export::Ledger;
 use crate::socket::Socket;
 use crate::sys::copy_in_order;
-use transport::access::{Access, Exported, FileOffset, REMOTE_READ, REMOTE_WRITE};
+use transport::access::{Access, Exported, FileOffset, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use transport::direct::WordAccess;
+use transport::wr::WORD;
 
 /// Memory of the peer in the address space of this process.
 pub(super) struct View {
@@ -96,7 +99,7 @@ impl Imports {
 /// Maps the memory of a key. `None` if that is not possible, or this process has imported too much.
 fn map(file: &Socket, exported: &Exported) -> Option<View> {
     let FileOffset { inode, offset, .. } = exported.file?;
-    let writable = exported.rights & REMOTE_WRITE != 0;
+    let writable = exported.rights & (REMOTE_WRITE | REMOTE_ATOMIC) != 0;
     let slot = Slot::take()?;
     let (mapping, first) = FileMapping::of_sealed(file, offset, exported.len, writable)?;
     mapping.keep_from_children().ok()?;
@@ -134,6 +137,30 @@ impl View {
         // Within the mapping: `find` has checked that the range is in the region.
         let at = usize::try_from(access.addr - self.exported.start).ok()?;
         Some(self.first.wrapping_add(at))
+    }
+
+    /// Accesses a word, after everything that this thread has stored before, and returns the previous number;
+    /// of a store, the stored one. `None`: the key does not permit it, or it is misaligned.
+    pub(super) fn access_word(&self, remote: Access, word: WordAccess) -> Option<u64> {
+        let addr = self.find(remote)?.cast::<u64>();
+        let is_writable = remote.rights & (REMOTE_WRITE | REMOTE_ATOMIC) != 0;
+        if remote.len != WORD || !addr.is_aligned() || !is_writable {
+            return None;
+        }
+        // SAFETY: the word is aligned and in the mapping, which lives as long as this object, is writable
+        // since `find` has permitted one of these rights, and cannot fault since the file does not shrink. It
+        // is used only as an atomic here; whatever others do meanwhile, any bytes are a number.
+        let there = unsafe { AtomicU64::from_ptr(addr) };
+        Some(match word {
+            WordAccess::Store(number) => {
+                there.store(number, Ordering::Release);
+                number
+            }
+            WordAccess::Add(number) => there.fetch_add(number, Ordering::SeqCst),
+            WordAccess::CompareSwap { compare, swap } => there
+                .compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst)
+                .unwrap_or_else(|found| found),
+        })
     }
 
     /// Copies between `local` and the first `len` bytes of `remote`, as [`super::DirectCopy::copy`] does.

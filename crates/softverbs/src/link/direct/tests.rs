@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use rustix::fs::SealFlags;
 
@@ -63,7 +63,7 @@ fn grant(direct: &mut DirectCopy, access: Access) {
 
 /// Whether a copy can be made now.
 fn is_open(direct: &DirectCopy, remote: Access) -> bool {
-    direct.is_settled() && direct.is_exported(remote)
+    direct.is_settled() && direct.may_access(remote)
 }
 
 /// Whether all bytes were copied.
@@ -255,6 +255,229 @@ fn memory_of_sealed_files_is_mapped_by_the_initiator() {
     initiator.forget_revoked();
     assert!(matches!(initiator.imports.find(version, &exported), Import::Unknown), "unmapped");
     assert_eq!(copy_backed(&mut initiator, access(REMOTE_WRITE, page, 8), &own), 0, "revoked");
+    target.close();
+    initiator.close();
+}
+
+/// A memfd with numbers, of which a region has `len` bytes from byte `at` on.
+struct Words {
+    memory: Memfd,
+    stag: u32,
+}
+
+impl Words {
+    fn new(at: u64, len: u64) -> Self {
+        let memory = Memfd::new(crate::sys::page_size() as usize, SealFlags::SHRINK);
+        Self { stag: memory.register(at, len), memory }
+    }
+
+    fn access(&self, rights: u32, at: u64) -> Access {
+        Access { stag: self.stag, addr: self.memory.addr() + at, len: 8, rights }
+    }
+
+    fn word(&self, at: u64) -> &AtomicU64 {
+        assert!(at % 8 == 0 && at < crate::sys::page_size());
+        // SAFETY: the word is aligned and in the mapping of the memfd, which lives as long as `self`. It is
+        // used only as an atomic.
+        unsafe { AtomicU64::from_ptr((self.memory.addr() + at) as *mut u64) }
+    }
+}
+
+#[test]
+fn words_of_sealed_files_are_accessed_by_the_initiator() {
+    let (mut initiator, mut target) = pair();
+    let words = Words::new(16, 100);
+    let atomic = |at| words.access(REMOTE_ATOMIC, at);
+    let write = |at| words.access(REMOTE_WRITE, at);
+    assert_eq!(initiator.access_word(atomic(16), WordAccess::Add(1)), None, "nothing is exported");
+    grant(&mut target, atomic(16));
+    assert!(is_open(&initiator, atomic(16)));
+    assert_eq!(initiator.access_word(write(16), WordAccess::Store(1)), None, "only atomic operations");
+    assert_eq!(initiator.access_word(atomic(16), WordAccess::Add(5)), Some(0));
+    assert_eq!(initiator.access_word(atomic(16), WordAccess::Add(u64::MAX)), Some(5));
+    let swap = |compare| WordAccess::CompareSwap { compare, swap: 9 };
+    assert_eq!(initiator.access_word(atomic(16), swap(5)), Some(4));
+    assert_eq!(words.word(16).load(Ordering::Relaxed), 4);
+    assert_eq!(initiator.access_word(atomic(16), swap(4)), Some(4));
+    assert_eq!(words.word(16).load(Ordering::Relaxed), 9);
+    grant(&mut target, write(16));
+    assert!(initiator.access_word(write(24), WordAccess::Store(7)).is_some());
+    assert_eq!(words.word(24).load(Ordering::Relaxed), 7);
+    assert_eq!(initiator.access_word(atomic(104), WordAccess::Add(1)), Some(0), "the last one");
+    for at in 17..24 {
+        assert_eq!(initiator.access_word(atomic(at), WordAccess::Add(1)), None, "misaligned: {at}");
+        assert_eq!(initiator.access_word(write(at), WordAccess::Store(1)), None, "misaligned: {at}");
+    }
+    for at in [8, 112, 4096] {
+        assert_eq!(initiator.access_word(atomic(at), WordAccess::Add(1)), None, "out of bounds: {at}");
+    }
+    let read = words.access(REMOTE_READ, 16);
+    grant(&mut target, read);
+    assert_eq!(initiator.access_word(read, WordAccess::Add(1)), None, "not a right to change it");
+    let other = Access { stag: words.stag ^ 1, ..atomic(16) };
+    assert_eq!(initiator.access_word(other, WordAccess::Add(1)), None, "another key");
+    assert_eq!(words.word(16).load(Ordering::Relaxed), 9);
+    assert_eq!(words.word(24).load(Ordering::Relaxed), 7);
+    assert!(is_waited_for(&initiator, words.stag, || deregister(words.stag)));
+    assert!(!is_open(&initiator, atomic(16)));
+    assert_eq!(initiator.access_word(atomic(16), WordAccess::Add(1)), None, "revoked");
+    assert_eq!(words.word(16).load(Ordering::Relaxed), 9);
+    target.close();
+    initiator.close();
+}
+
+/// The memory of a program that is not in a memfd may vanish, which only the owner can handle.
+#[test]
+fn words_of_other_memory_are_left_to_the_owner() {
+    let (mut initiator, mut target) = pair();
+    let region = Target::new(RIGHTS | REMOTE_ATOMIC);
+    let at = (8 - region.memory.as_ptr() as usize % 8) % 8;
+    let access = |rights| region.access(rights, at, 8);
+    grant(&mut target, access(REMOTE_ATOMIC));
+    assert!(!is_open(&initiator, access(REMOTE_ATOMIC)), "the key is of no use to the peer");
+    grant(&mut target, access(REMOTE_WRITE));
+    assert!(is_open(&initiator, access(REMOTE_WRITE)));
+    assert_eq!(initiator.access_word(access(REMOTE_WRITE), WordAccess::Store(1)), None);
+    assert_eq!(initiator.access_word(access(REMOTE_ATOMIC), WordAccess::Add(1)), None);
+    assert_eq!(region.byte(at), 0);
+    deregister(region.stag);
+    target.close();
+    initiator.close();
+}
+
+#[test]
+fn an_atomic_operation_does_not_wait_for_memory_that_cannot_be_mapped() {
+    let (mut initiator, target) = pair();
+    let (stag, rights) = (0x100, REMOTE_ATOMIC);
+    let file = Some(FileOffset { descriptor: u32::MAX - 1, inode: 1, offset: 0 });
+    target.owner.export(Exported { stag, rights, start: 8, len: 8, delta: 0, file });
+    let access = Access { stag, addr: 8, len: 8, rights };
+    assert!(is_open(&initiator, access), "not tried yet");
+    assert_eq!(initiator.access_word(access, WordAccess::Add(1)), None);
+    assert!(!is_open(&initiator, access));
+    target.close();
+    initiator.close();
+}
+
+/// Directly, through the table of the owner as over the ring, and by the processor, all at once.
+#[test]
+fn accesses_to_a_word_are_atomic_with_respect_to_all_others() {
+    /// So often this thread must find that others have changed the word since it did; on a busy machine they
+    /// may run in turns for long.
+    const MEETINGS: u32 = if cfg!(miri) { 20 } else { 20_000 };
+    const MOST: Duration = Duration::from_secs(20);
+    let words = Words::new(0, 64);
+    let word = words.access(REMOTE_ATOMIC, 8);
+    let mut ends: Vec<_> = (0..2).map(|_| pair()).collect();
+    ends.iter_mut().for_each(|(_, target)| grant(target, word));
+    let over = AtomicBool::new(false);
+    let until_over = |mut once: Box<dyn FnMut() -> bool + Send + '_>| {
+        let mut count = 0u64;
+        while !over.load(Ordering::Relaxed) {
+            count += u64::from(once());
+        }
+        count
+    };
+    let sum: u64 = std::thread::scope(|scope| {
+        let mut initiators = ends.iter_mut().map(|(initiator, _)| initiator);
+        let (adding, swapping) = (initiators.next().unwrap(), initiators.next().unwrap());
+        let mut found = 0;
+        let swap = move || {
+            let swap = WordAccess::CompareSwap { compare: found, swap: found + 1 };
+            let before = std::mem::replace(&mut found, swapping.access_word(word, swap).unwrap());
+            before == found
+        };
+        let by_table = || memory::change(word, Accessor { pd: PD, qp: 1 }, &|value| value + 1).is_ok();
+        let others: [Box<dyn FnMut() -> bool + Send + '_>; 3] = [
+            Box::new(move || adding.access_word(word, WordAccess::Add(1)).is_some()),
+            Box::new(swap),
+            Box::new(by_table),
+        ];
+        let others = others.map(|once| scope.spawn(|| until_over(once)));
+        let (mut meetings, mut own, began) = (0, 0, Instant::now());
+        let mut last = words.word(8).load(Ordering::Relaxed);
+        while meetings < MEETINGS && began.elapsed() < MOST {
+            let now = words.word(8).fetch_add(1, Ordering::Relaxed);
+            meetings += u32::from(now != last);
+            (own, last) = (own + 1, now + 1);
+        }
+        over.store(true, Ordering::Relaxed);
+        own + others.map(|other| other.join().unwrap()).iter().sum::<u64>()
+    });
+    assert_eq!(words.word(8).load(Ordering::Relaxed), sum);
+    deregister(words.stag);
+    for (initiator, target) in ends {
+        target.close();
+        initiator.close();
+    }
+}
+
+/// Whoever sees the word of an atomic write also sees the write before it.
+#[test]
+fn an_atomic_write_is_seen_after_the_write_before_it_and_as_a_whole() {
+    const ROUNDS: u64 = if cfg!(miri) { 20 } else { 100_000 };
+    let (mut initiator, mut target) = pair();
+    let words = Words::new(0, 1024);
+    let own = Memfd::new(crate::sys::page_size() as usize, SealFlags::SHRINK);
+    grant(&mut target, words.access(REMOTE_WRITE, 0));
+    let data = Access { len: 512, ..words.access(REMOTE_WRITE, 64) };
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut seen = 0;
+            while seen < ROUNDS {
+                let now = words.word(8).load(Ordering::Acquire);
+                // Both halves are the number of the round.
+                assert_eq!(now >> 32, now & 0xffff_ffff, "torn: {now:#x}");
+                seen = now & 0xffff_ffff;
+                let there = [64, 512].map(|at| words.word(at).load(Ordering::Relaxed));
+                assert!(there.iter().all(|word| *word >= seen), "{there:?} at round {seen}");
+            }
+        });
+        for round in 1..=ROUNDS {
+            for at in (0..512).step_by(8) {
+                // SAFETY: the bytes are in the memfd, which is mapped, and nothing refers to them.
+                unsafe { ((own.addr() + at) as *mut u64).write_volatile(round) };
+            }
+            assert_eq!(copy_backed(&mut initiator, data, &own), 512);
+            let word = WordAccess::Store(round << 32 | round);
+            assert!(initiator.access_word(words.access(REMOTE_WRITE, 8), word).is_some());
+        }
+        reader.join().unwrap();
+    });
+    deregister(words.stag);
+    target.close();
+    initiator.close();
+}
+
+/// A deregistration waits for an access to a word as for a copy: when it has returned, none follows.
+#[test]
+fn no_word_is_accessed_after_a_deregistration() {
+    const ROUNDS: usize = if cfg!(miri) { 2 } else { 200 };
+    let (mut initiator, mut target) = pair();
+    for _ in 0..ROUNDS {
+        let words = Words::new(0, 64);
+        let word = words.access(REMOTE_ATOMIC, 8);
+        grant(&mut target, word);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let adder = scope.spawn(|| {
+                let mut added = 0;
+                while !over.load(Ordering::Acquire) {
+                    added += u64::from(initiator.access_word(word, WordAccess::Add(1)).is_some());
+                }
+                added
+            });
+            while words.word(8).load(Ordering::Relaxed) < 10 {
+                std::hint::spin_loop();
+            }
+            deregister(words.stag);
+            let last = words.word(8).load(Ordering::Relaxed);
+            std::thread::yield_now();
+            over.store(true, Ordering::Release);
+            assert_eq!(adder.join().unwrap(), last);
+            assert_eq!(words.word(8).load(Ordering::Relaxed), last);
+        });
+    }
     target.close();
     initiator.close();
 }

@@ -48,3 +48,17 @@ fn only_memory_that_cannot_shrink_is_adopted() {
     assert!(Shared::adopt(owned(sys::event_flag().unwrap())).is_err());
     assert!(Shared::adopt(owned(std::fs::File::open("/proc/self/exe").unwrap())).is_err());
 }
+
+#[test]
+fn what_an_end_has_executed_directly_is_counted_by_kind_at_the_other_end() {
+    let a = Shared::create().unwrap();
+    let b = Shared::adopt(owned(a.file().try_clone().unwrap())).unwrap();
+    for (operation, completed, bytes) in
+        [(Served::Atomic, 1, 8), (Served::Write, 0, 100), (Served::Write, 2, 50), (Served::Atomic, 2, 16)]
+    {
+        a.export_page(1).count(operation, completed, bytes);
+    }
+    a.export_page(1).count(Served::Read, 4, 5);
+    assert_eq!(b.export_page(1).copied(), Copied { write: (2, 150), read: (4, 5), atomic: (3, 24) });
+    assert_eq!(b.export_page(0).copied(), Copied::default());
+}

@@ -265,12 +265,13 @@ impl SendHalf {
             }
             if self.transfers {
                 match self.transfer(host, budget) {
-                    Transferred::Requests => {
+                    Ok(Transferred::Requests) => {
                         self.sq.retire(host, qp_num);
                         continue;
                     }
-                    Transferred::Part => break Ok(Flushed::Busy),
-                    Transferred::Nothing => {}
+                    Ok(Transferred::Part) => break Ok(Flushed::Busy),
+                    Ok(Transferred::Nothing) => {}
+                    Err(failure) => break Err(failure),
                 }
             }
             let filled = self.fill(host);

@@ -185,7 +185,7 @@ impl Requester {
             }
             let begins = !self.is_draining && self.failing.is_none();
             if begins {
-                match self.transfer(host, budget) {
+                match self.transfer(host, budget)? {
                     Transferred::Requests => {
                         self.sq.retire(host, qp_num);
                         continue;

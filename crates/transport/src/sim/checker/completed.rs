@@ -13,6 +13,8 @@ impl<O: Outbound> Checker<O> {
         let (index, posted) = (model.done, &model.requests[model.done]);
         let sent = model.outbound.has_sent(index, posted);
         assert!(sent, "request {index} of side {side} succeeds and was not sent");
+        let has_result = !posted.transferred || !model.reads.contains(&index);
+        assert!(has_result, "request {index} of side {side} succeeds without its result");
         if posted.is_answered() {
             assert!(
                 model.placed_read > posted.number,

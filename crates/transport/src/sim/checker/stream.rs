@@ -206,7 +206,8 @@ impl Checker<OutboundStream> {
         let number = peer.outbound.answer_ends.len();
         let index = *model.reads.get(number)?;
         let len = model.requests[index].wr.len as usize;
-        (model.outbound.handed > index).then_some((number + 1, len, peer.outbound.answer_bytes))
+        let is_open = model.outbound.handed > index && !model.requests[index].transferred;
+        is_open.then_some((number + 1, len, peer.outbound.answer_bytes))
     }
 }
 

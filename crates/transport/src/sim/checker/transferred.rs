@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Checks of direct copies: only the next request, once all earlier ones are complete at both ends.
+//! Checks of direct copies and accesses to words: only the next request, once all earlier ones are complete
+//! at both ends.
 
 use super::{Checker, Outbound};
 use crate::access::Access;
@@ -20,7 +21,7 @@ impl<O: Outbound> Checker<O> {
         );
         let messages = model.requests[..index].iter().filter(|posted| posted.is_message()).count();
         let wr = model.requests[index].wr.clone();
-        assert!(matches!(wr.op, Op::Write | Op::Read), "{:?} is no transfer", wr.op);
+        assert!(matches!(wr.op, Op::Write | Op::Read) || wr.is_atomic(), "{:?} is no transfer", wr.op);
         let all = wr.len as usize;
         let done = match model.part_transferred {
             // A read that could not be sent over the link begins again.
@@ -55,14 +56,20 @@ impl<O: Outbound> Checker<O> {
         let posted = &mut model.requests[index];
         posted.transferred = true;
         if posted.wr.is_read() {
-            // Nor for an answer: it is none of those that are counted.
-            let number = posted.number;
-            assert_eq!(number, model.placed_read, "a read passes another one");
-            model.reads.remove(number);
-            model.read_bytes = 0;
-            for later in &mut model.requests[index + 1..] {
-                later.number -= usize::from(later.wr.is_answered());
-            }
+            self.skip_answer(side, index);
+        }
+    }
+
+    /// The result of a request that was transferred is placed. No answer comes for it: it is none of those
+    /// that are counted.
+    pub(super) fn skip_answer(&mut self, side: usize, index: usize) {
+        let model = &mut self.sides[side];
+        let number = model.requests[index].number;
+        assert_eq!(number, model.placed_read, "a request with an answer passes another one");
+        model.reads.remove(number);
+        model.read_bytes = 0;
+        for later in &mut model.requests[index + 1..] {
+            later.number -= usize::from(later.wr.is_answered());
         }
     }
 }

@@ -59,6 +59,13 @@ impl Checker {
         posted
     }
 
+    /// The operation of the request of `me` that is carried out next.
+    pub(super) fn next_op(&mut self, me: usize) -> Option<Op> {
+        self.skip_silent(me);
+        let model = &self.sides[me];
+        Some(model.requests.get(model.executing)?.wr.op)
+    }
+
     /// How many bytes are left, in one place, of the request of `me` that is carried out next, or of the
     /// response that arrives next.
     pub(super) fn left(&mut self, me: usize, is_read: bool) -> usize {

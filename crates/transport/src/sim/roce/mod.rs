@@ -71,6 +71,7 @@ fn schedules_reach_every_status() {
         assert!(count > 20, "{count} of {what}");
     }
     assert!(sim.copies > 1000, "{} direct copies", sim.copies);
+    assert!(sim.words > 1000, "{} words accessed directly", sim.words);
     assert!(sim.moves > 1000, "{} moves to shared memory", sim.moves);
     assert!(sim.leaves > 100, "{} times back", sim.leaves);
 }

@@ -7,7 +7,7 @@ use super::pace::Pace;
 use super::plan::{NUMBERS, Plan};
 use super::shared::Shared;
 use crate::access::{Access, Denied, FLUSH_GLOBAL, FLUSH_PERSISTENT, REMOTE_READ};
-use crate::direct::Part;
+use crate::direct::{Part, WordAccess};
 use crate::host::{Durable, Ended};
 use crate::roce::link::Dropped;
 use crate::roce::rc::Rc;
@@ -22,7 +22,7 @@ use crate::testing::packets::PacketWorld;
 use crate::testing::queues::{Queues, WorkQueue};
 use crate::testing::world::{Parts, World};
 use crate::units::Micros;
-use crate::wr::{Completion, RecvWr};
+use crate::wr::{Completion, Op, RecvWr};
 
 /// The driver of one connection, and the program above it.
 #[derive(Default)]
@@ -66,6 +66,8 @@ pub(super) struct Sim {
     pub trace: bool,
     /// Direct copies, in all schedules.
     pub copies: u64,
+    /// Words accessed directly.
+    pub words: u64,
     /// How often a side moved to shared memory, and left it, in all schedules.
     pub moves: u64,
     pub leaves: u64,
@@ -92,6 +94,7 @@ impl Sim {
             print: 0,
             trace,
             copies: 0,
+            words: 0,
             moves: 0,
             leaves: 0,
             statuses: [0; 32],
@@ -523,6 +526,29 @@ impl PacketWorld for At<'_> {
         }
         self.sim.copies += 1;
         done
+    }
+
+    fn access_directly(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+        let (me, peer) = (self.me, 1 - self.me);
+        let sim = &mut *self.sim;
+        let may = sim.plan.direct && !sim.forged && sim.draw.below(4) > 0;
+        if !may || !sim.is_exported(peer, remote) {
+            return None;
+        }
+        sim.words += 1;
+        say!(sim, "side {me} accesses a word, {remote:x?}: {word:?}");
+        let changed = sim.memories[peer].change(remote, &|original| word.apply(original));
+        let original = changed.expect("mapped a moment ago, and aligned");
+        let op = sim.checker.next_op(me);
+        let mut host = sim.host(peer);
+        match word {
+            WordAccess::Store(number) if op == Some(Op::AtomicWrite) => {
+                host.stored(remote, number.to_ne_bytes());
+            }
+            WordAccess::Store(number) => host.placed(remote, &number.to_ne_bytes(), true),
+            _ => host.changed(remote, original, word.apply(original)),
+        }
+        Some(original)
     }
 
     fn may_copy_directly(&self, remote: Access) -> bool {

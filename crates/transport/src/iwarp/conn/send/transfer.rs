@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! RDMA Writes and Reads that the host carries out by direct copy.
+//! One-sided operations that the host carries out directly: RDMA Writes and Reads by copies, atomic
+//! operations and atomic writes by one access to a word.
 //!
 //! They are ordered with requests that go over the link, since they begin only when nothing else is
 //! outstanding: all earlier requests are completed, no FPDU is queued, and the peer has acted on everything
@@ -7,12 +8,12 @@
 //! processed, so they satisfy a fence. A request that the host does not carry out, for whatever reason, goes
 //! over the link, which also reports an error on both sides.
 
-use super::{Progress, SendHalf};
+use super::{Failure, Progress, SendHalf};
 use crate::access::Access;
-use crate::direct::{self, Part};
+use crate::direct::{self, NoResult, Part};
 use crate::iwarp::link::StreamLink;
 use crate::step::Quota;
-use crate::wr::{Op, SendWr, status};
+use crate::wr::{Op, SendWr, WORD, status};
 
 /// The result of [`SendHalf::transfer`].
 pub(super) enum Transferred {
@@ -25,23 +26,27 @@ pub(super) enum Transferred {
 }
 
 impl SendHalf {
-    /// Carries out the next requests by direct copy, if possible.
-    pub(super) fn transfer(&mut self, host: &mut impl StreamLink, budget: &mut Quota) -> Transferred {
+    /// Carries out the next requests directly, if possible.
+    pub(super) fn transfer(
+        &mut self,
+        host: &mut impl StreamLink,
+        budget: &mut Quota,
+    ) -> Result<Transferred, Failure> {
         loop {
-            let Some(first) = self.transferable() else { return self.not_transferred() };
+            let Some(first) = self.transferable() else { return Ok(self.not_transferred()) };
             if budget.is_used_up() {
-                return Transferred::Part;
+                return Ok(Transferred::Part);
             }
-            let n = self.carry_out(host, first);
+            let n = self.carry_out(host, first)?;
             if n == 0 {
-                return self.not_transferred();
+                return Ok(self.not_transferred());
             }
             let operation = direct::operation(&self.sq, first);
             let requests = self.carried_out(first, n);
             host.transferred(operation, requests as u64, n as u64);
             budget.charge(requests.max(1), n);
             if requests > 0 {
-                return Transferred::Requests;
+                return Ok(Transferred::Requests);
             }
         }
     }
@@ -58,7 +63,12 @@ impl SendHalf {
         if !(self.transfers && self.sq.is_empty() && self.may_transfer() && self.permits(wr)) {
             return false;
         }
-        let n = direct::carry_out_one(wr, |remote, local| host.transfer(remote, local));
+        let n = match wr.is_of_word() {
+            // If the result of an atomic operation cannot be stored, that is the failure of a queued request.
+            true if wr.is_atomic() => 0,
+            true => access_word(host, wr).map_or(0, |done| if done { WORD } else { 0 }),
+            false => direct::carry_out_one(wr, |remote, local| host.transfer(remote, local)),
+        };
         let is_complete = n == wr.len as usize;
         if n > 0 {
             host.transferred(direct::served(wr), u64::from(is_complete), n as u64);
@@ -92,7 +102,9 @@ impl SendHalf {
     }
 
     fn permits(&self, wr: &SendWr) -> bool {
-        wr.transferable() && (wr.op == Op::Write || self.framing.ord > 0)
+        // iWARP has no separate operation for atomic writes.
+        let is_permitted = wr.op == Op::Write || (self.framing.ord > 0 && wr.op != Op::AtomicWrite);
+        wr.transferable() && is_permitted
     }
 
     /// Whether a request waits until earlier reads are complete because the host is then likely to carry it
@@ -104,9 +116,15 @@ impl SendHalf {
 
     /// Carries out requests from the `first` one on, whose first `taken` bytes are done. Returns the number
     /// of further bytes that were copied.
-    fn carry_out(&self, host: &mut impl StreamLink, first: u64) -> usize {
+    fn carry_out(&self, host: &mut impl StreamLink, first: u64) -> Result<usize, Failure> {
+        if let Some(entry) = self.sq.entry(first).filter(|entry| entry.wr.is_of_word()) {
+            return match access_word(host, &entry.wr) {
+                Ok(done) => Ok(if done { WORD } else { 0 }),
+                Err(NoResult) => Err(Failure::Request { position: first, status: status::LOC_PROT_ERR }),
+            };
+        }
         let transfer = |remote: &[Access], local: &[Part<'_>]| host.transfer(remote, local);
-        direct::carry_out(&self.sq, first, self.taken, |wr| self.permits(wr), transfer)
+        Ok(direct::carry_out(&self.sq, first, self.taken, |wr| self.permits(wr), transfer))
     }
 
     /// Records that `n` further bytes of the requests from the `first` one on were copied. Returns how many
@@ -140,4 +158,9 @@ impl SendHalf {
         }
         Transferred::Nothing
     }
+}
+
+/// Carries out a request that is an access to a word.
+fn access_word<H: StreamLink>(host: &mut H, wr: &SendWr) -> Result<bool, NoResult> {
+    direct::carry_out_word(host, wr, |host, remote, word| host.access_word(remote, word))
 }

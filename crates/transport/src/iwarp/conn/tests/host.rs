@@ -10,7 +10,7 @@ use crate::iwarp::wire::stream;
 use crate::iwarp::wire::terminate::Terminate;
 
 use crate::access::Access;
-use crate::direct::Part;
+use crate::direct::{Part, WordAccess};
 use crate::iwarp::conn::{Conn, Framing, Role, Sizes, Terms};
 use crate::iwarp::link::LinkError;
 use crate::step::{Budget, Quota, Stepped, reason};
@@ -36,6 +36,8 @@ pub(super) struct Script {
     pub arrives_late: Vec<u8>,
     /// How much of each request the host transfers by direct copy.
     pub transfers: VecDeque<usize>,
+    /// The previous numbers of the next words that it accesses directly; none if it does not.
+    pub words: VecDeque<u64>,
     /// Whether it predicts that it will.
     pub may_transfer: bool,
     /// How often the connection has reported that everything was acted on.
@@ -51,6 +53,7 @@ impl Script {
             receive_error: None,
             arrives_late: Vec::new(),
             transfers: VecDeque::new(),
+            words: VecDeque::new(),
             may_transfer: false,
             acted: 0,
         }
@@ -104,6 +107,11 @@ impl StreamWorld for Host {
         let n = self.link.transfers.pop_front().unwrap_or(0);
         self.calls.push(Call::Transferred(remote.to_vec(), n));
         n
+    }
+
+    fn access_directly(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+        let original = self.link.words.pop_front();
+        original.inspect(|_| self.calls.push(Call::Accessed(remote, word)))
     }
 
     fn may_copy_directly(&self, _remote: Access) -> bool {

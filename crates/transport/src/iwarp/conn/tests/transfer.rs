@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Requests that the host carries out by direct copy.
+//! Requests that the host carries out directly: by copies, and by accesses to words.
 
 use std::collections::VecDeque;
 
 use super::host::*;
-use crate::access::{Access, REMOTE_READ, REMOTE_WRITE};
-use crate::direct::MAX_TOGETHER;
+use crate::access::{Access, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use crate::direct::{MAX_TOGETHER, WordAccess};
 use crate::host::{Durable, Host};
 use crate::iwarp::conn::{Framing, Role, Sizes, Terms};
 use crate::iwarp::wire::ddp::Header;
 use crate::iwarp::wire::rdmap::{Opcode, encode_immediate};
 use crate::step::reason;
-use crate::wr::{Local, Op, SendWr, status};
+use crate::wr::{Entries, Local, Op, SendWr, Sge, status};
 
 fn bench(transfers: &[usize]) -> Bench {
     let mut bench = Bench::with(Terms { transfers: true, ..terms() }, Sizes::default());
@@ -209,14 +209,165 @@ fn an_empty_request_behind_a_batch_is_sent() {
     assert_eq!(opcodes, [Opcode::Write, Opcode::Send]);
 }
 
+/// An atomic write as librpma posts it.
+fn store(wr_id: u64, number: u64) -> SendWr {
+    SendWr { fence: true, ..inline(wr_id, Op::Write, &number.to_ne_bytes()) }
+}
+
+/// Its result goes to the beginning of the region.
+fn atomic(wr_id: u64, op: Op) -> SendWr {
+    let local = Local::Atomic { addr: BASE, lkey: STAG, compare_add: 5, swap: 6 };
+    SendWr { local, ..wr(wr_id, op, 8) }
+}
+
+fn words(calls: &[Call]) -> Vec<(Access, WordAccess)> {
+    let accessed =
+        |call: &Call| if let Call::Accessed(remote, word) = call { Some((*remote, *word)) } else { None };
+    calls.iter().filter_map(accessed).collect()
+}
+
 #[test]
-fn an_atomic_write_of_librpma_goes_over_the_link() {
+fn atomic_operations_and_atomic_writes_are_accesses_to_words() {
     let mut bench = bench(&[8, 8]);
-    bench.post(SendWr { fence: true, ..inline(1, Op::Write, &[7; 8]) });
-    bench.post(inline(2, Op::Write, &[7; 8]));
+    bench.host.link.words = VecDeque::from([1, 70, 80]);
+    bench.host.queues.sends.extend([store(1, 9), store(2, 10), atomic(3, Op::FetchAdd)]);
+    bench.step(reason::POSTED);
     let calls = bench.calls();
-    assert_eq!(transfers(&calls).len(), 1);
-    assert_eq!(segments(&sent(&calls)).len(), 1);
+    let number = |id| if id == 1 { 9 } else { 10 };
+    let stored = [1, 2].map(|id| (remote(REMOTE_WRITE, 0, 8), WordAccess::Store(number(id))));
+    let added = (remote(REMOTE_ATOMIC, 0, 8), WordAccess::Add(5));
+    assert_eq!(words(&calls), [&stored[..], &[added]].concat());
+    assert_eq!(bench.host.bytes(BASE, 8), 80u64.to_ne_bytes());
+    assert_eq!(sends_done(&calls), [1, 2, 3].map(|id| (id, status::SUCCESS)));
+    bench.host.link.words = VecDeque::from([90]);
+    bench.post(atomic(4, Op::CompareSwap));
+    let calls = bench.calls();
+    assert_eq!(
+        words(&calls),
+        [(remote(REMOTE_ATOMIC, 0, 8), WordAccess::CompareSwap { compare: 5, swap: 6 })]
+    );
+    let placed = calls.iter().position(|call| matches!(call, Call::Placed(_)));
+    let done = calls.iter().position(|call| matches!(call, Call::SendDone(_)));
+    assert!(placed.is_some() && placed < done, "the result is there before the completion: {calls:?}");
+    assert_eq!(bench.host.bytes(BASE, 8), 90u64.to_ne_bytes());
+    assert_eq!((transfers(&calls), sent(&calls)), (vec![], vec![]));
+    assert!(bench.conn.is_at_rest());
+}
+
+#[test]
+fn an_atomic_write_takes_its_bytes_from_registered_memory_too() {
+    let mut bench = bench(&[]);
+    bench.host.link.words = VecDeque::from([0, 0]);
+    let own = |at: u64, len| Sge::new(BASE + at, len, STAG);
+    let parts = Entries::from_iter([own(3, 5), own(100, 3)]);
+    let write = SendWr { fence: true, ..wr(1, Op::Write, 8) };
+    bench.post(write.clone());
+    bench.post(SendWr { local: Local::memory(&parts).unwrap(), ..write });
+    let number = |bytes: &[u8]| WordAccess::Store(u64::from_ne_bytes(bytes.try_into().unwrap()));
+    let found: Vec<_> = words(&bench.calls()).into_iter().map(|(_, word)| word).collect();
+    assert_eq!(found, [number(&[0, 1, 2, 3, 4, 5, 6, 7]), number(&[3, 4, 5, 6, 7, 100, 101, 102])]);
+}
+
+/// A copy of writes beside it does not include it.
+#[test]
+fn an_atomic_write_is_alone() {
+    let mut bench = bench(&[20, 30]);
+    bench.host.link.words = VecDeque::from([0]);
+    bench.host.queues.sends.extend([write_at(1, 0, 20), store(2, 1), write_at(3, 0, 30)]);
+    bench.step(reason::POSTED);
+    let calls = bench.calls();
+    let ranges = [remote(REMOTE_WRITE, 0, 20), remote(REMOTE_WRITE, 0, 30)].map(|range| vec![range]);
+    assert_eq!(batches(&calls), ranges);
+    let order = |call: &Call| match call {
+        Call::Transferred(_, n) => Some(*n),
+        Call::Accessed(..) => Some(8),
+        _ => None,
+    };
+    assert_eq!(calls.iter().filter_map(order).collect::<Vec<_>>(), [20, 8, 30]);
+}
+
+#[test]
+fn a_word_that_the_host_does_not_access_goes_over_the_link() {
+    let misaligned = |wr: SendWr| SendWr { remote_addr: wr.remote_addr + 4, ..wr };
+    for (wr, is_offered) in [
+        (store(1, 1), true),
+        (atomic(1, Op::FetchAdd), true),
+        (misaligned(store(1, 1)), false),
+        (misaligned(atomic(1, Op::CompareSwap)), false),
+        (SendWr { local: Local::Memory { addr: BASE, lkey: 7 }, ..store(1, 1) }, false),
+    ] {
+        let mut bench = bench(&[8]);
+        bench.host.link.words = if is_offered { VecDeque::new() } else { VecDeque::from([1]) };
+        let wrong = wr.local == Local::Memory { addr: BASE, lkey: 7 };
+        bench.post(wr);
+        let calls = bench.calls();
+        assert_eq!((words(&calls), transfers(&calls)), (vec![], vec![]));
+        match wrong {
+            true => assert_eq!(sends_done(&calls), [(1, status::LOC_PROT_ERR)]),
+            false => assert_eq!(segments(&sent(&calls)).len(), 1),
+        }
+    }
+}
+
+/// As over the link: the operation was carried out, and the request fails.
+#[test]
+fn a_result_that_cannot_be_stored_fails_the_request_which_is_not_repeated() {
+    for lkey in [BARE, FOREIGN, 7] {
+        let mut bench = bench(&[]);
+        bench.host.link.words = VecDeque::from([1, 2]);
+        let local = Local::Atomic { addr: BASE, lkey, compare_add: 5, swap: 6 };
+        bench.host.queues.sends.extend([
+            store(1, 1),
+            SendWr { local, ..atomic(2, Op::FetchAdd) },
+            wr(3, Op::Send, 8),
+        ]);
+        bench.step(reason::POSTED);
+        let calls = bench.calls();
+        assert_eq!(words(&calls).len(), 2);
+        assert_eq!(sent(&calls), []);
+        let done = [(1, status::SUCCESS), (2, status::LOC_PROT_ERR), (3, status::WR_FLUSH_ERR)];
+        assert_eq!(sends_done(&calls), done);
+        assert!(bench.host.closed);
+    }
+}
+
+#[test]
+fn an_atomic_operation_waits_for_a_read_over_the_link_if_it_is_then_likely_to_be_direct() {
+    let mut bench = bench(&[0]);
+    bench.host.link.may_transfer = true;
+    bench.post(wr(1, Op::Read, 8));
+    bench.host.link.words = VecDeque::from([80]);
+    bench.post(atomic(2, Op::FetchAdd));
+    let calls = bench.calls();
+    assert_eq!((words(&calls), segments(&sent(&calls)).len()), (vec![], 1));
+    bench.receive(&response(1, true, 0, &[1; 8]));
+    let calls = bench.calls();
+    assert_eq!(words(&calls).len(), 1);
+    assert_eq!(sends_done(&calls), [(1, status::SUCCESS), (2, status::SUCCESS)]);
+}
+
+#[test]
+fn an_atomic_write_is_carried_out_without_a_step_and_an_atomic_operation_in_one() {
+    let mut bench = bench(&[]);
+    bench.host.link.words = VecDeque::from([70, 80]);
+    assert!(offer(&mut bench, &store(1, 1)));
+    assert!(!offer(&mut bench, &atomic(2, Op::FetchAdd)), "its result may be refused");
+    bench.step(reason::POSTED);
+    let calls = bench.calls();
+    assert_eq!(words(&calls).len(), 2);
+    assert_eq!(sends_done(&calls), [(1, status::SUCCESS), (2, status::SUCCESS)]);
+    assert!(bench.conn.is_at_rest());
+}
+
+#[test]
+fn atomic_operations_are_not_carried_out_where_the_peer_takes_none() {
+    let framing = Framing { ord: 0, ..FRAMING };
+    let mut bench = Bench::with(Terms { transfers: true, framing, ..terms() }, Sizes::default());
+    bench.host.link.words = VecDeque::from([1, 1]);
+    bench.post(store(1, 1));
+    bench.post(atomic(2, Op::FetchAdd));
+    assert_eq!(bench.sends_done(), [(1, status::SUCCESS), (2, status::LOC_QP_OP_ERR)]);
+    assert_eq!(bench.host.link.words.len(), 1);
 }
 
 #[test]
@@ -392,7 +543,7 @@ fn answers_and_requests_that_are_transferred_take_turns() {
 }
 
 #[test]
-fn messages_atomics_and_empty_requests_are_for_the_link() {
+fn messages_and_empty_requests_are_for_the_link() {
     let mut bench = bench(&[100, 100, 100]);
     bench.post(wr(1, Op::Send, 10));
     bench.post(wr(2, Op::WriteWithImm, 10));

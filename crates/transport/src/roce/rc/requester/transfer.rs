@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! RDMA Writes and Reads that the host carries out by direct copy.
+//! One-sided operations that the host carries out directly: RDMA Writes and Reads by copies, atomic
+//! operations and atomic writes by one access to a word.
 //!
 //! They are ordered with requests that go over the link, since they begin only when nothing else is
 //! outstanding: the peer has acknowledged all that was sent, so it has carried that out. They are complete
@@ -8,11 +9,12 @@
 
 use super::Requester;
 use crate::access::Access;
-use crate::direct::{self, Part};
+use crate::direct::{self, NoResult, Part};
 use crate::roce::link::PacketLink;
+use crate::roce::rc::ending::{End, Failed};
 use crate::sq::Progress;
 use crate::step::Quota;
-use crate::wr::{SendWr, status};
+use crate::wr::{SendWr, WORD, status};
 
 /// From so many bytes on a request waits until those before it are acknowledged, if the host is then likely
 /// to carry it out. A fixed trade-off, no prediction: the packets of a shorter one take no longer than the
@@ -35,16 +37,19 @@ pub(super) fn waits_to_transfer(host: &impl PacketLink, wr: &SendWr) -> bool {
 }
 
 impl Requester {
-    /// Carries out the next requests by direct copy, if possible. Its arrays are not on the stack of steps
-    /// that place or send packets, in threads with small stacks.
+    /// Carries out the next requests directly, if possible. Its arrays are not on the stack of steps that
+    /// place or send packets, in threads with small stacks.
     #[inline(never)]
-    pub(super) fn transfer(&mut self, host: &mut impl PacketLink, budget: &mut Quota) -> Transferred {
+    pub(super) fn transfer(
+        &mut self,
+        host: &mut impl PacketLink,
+        budget: &mut Quota,
+    ) -> Result<Transferred, End> {
         while let Some(first) = self.transferable() {
             if budget.is_used_up() {
-                return Transferred::Part;
+                return Ok(Transferred::Part);
             }
-            let copy = |remote: &[Access], local: &[Part<'_>]| host.transfer(remote, local);
-            let n = direct::carry_out(&self.sq, first, self.copied, SendWr::transferable, copy);
+            let n = self.carry_out(host, first)?;
             if n == 0 {
                 break;
             }
@@ -53,11 +58,25 @@ impl Requester {
             host.transferred(operation, requests as u64, n as u64);
             budget.charge(requests.max(1), n);
             if requests > 0 {
-                return Transferred::Requests;
+                return Ok(Transferred::Requests);
             }
         }
         self.copied = 0;
-        Transferred::Nothing
+        Ok(Transferred::Nothing)
+    }
+
+    /// Carries out requests from the `first` one on, whose first `copied` bytes are done. Returns the number
+    /// of further bytes that were copied.
+    fn carry_out<H: PacketLink>(&self, host: &mut H, first: u64) -> Result<usize, End> {
+        if let Some(entry) = self.sq.entry(first).filter(|entry| entry.wr.is_of_word()) {
+            let access = |host: &mut H, remote, word| host.access_word(remote, word);
+            return match direct::carry_out_word(host, &entry.wr, access) {
+                Ok(done) => Ok(if done { WORD } else { 0 }),
+                Err(NoResult) => Err(End::Request(Failed { position: first, status: status::LOC_PROT_ERR })),
+            };
+        }
+        let copy = |remote: &[Access], local: &[Part<'_>]| host.transfer(remote, local);
+        Ok(direct::carry_out(&self.sq, first, self.copied, SendWr::transferable, copy))
     }
 
     /// The position of the next request, if it may be carried out now.

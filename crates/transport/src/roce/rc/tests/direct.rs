@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Requests that the host carries out by direct copy, and a link that changes.
+//! Requests that the host carries out directly, and a link that changes.
 
 use super::pair::{FIRST, Fate, MTU, Pair, wr};
+use crate::access::{Access, REMOTE_ATOMIC, REMOTE_WRITE};
+use crate::direct::WordAccess;
 use crate::roce::wire::{Operation, Packet, Psn};
 use crate::step::reason;
-use crate::testing::recorder::{BASE, Call, STAG};
+use crate::testing::recorder::{BARE, BASE, Call, STAG};
 use crate::wr::{Local, Op, SendWr, status};
 
 const OK: u32 = status::SUCCESS;
@@ -85,27 +87,103 @@ fn a_request_that_is_copied_in_part_goes_over_the_link_as_a_whole() {
     assert_eq!(pair.bytes(0, 0, 4 * MTU), pair.bytes(1, 0x8000, 4 * MTU));
 }
 
+/// The accesses to words of a side.
+fn words(pair: &Pair, me: usize) -> Vec<(Access, WordAccess)> {
+    let accessed = |call: &Call| match call {
+        Call::Accessed(remote, word) => Some((*remote, *word)),
+        _ => None,
+    };
+    pair.hosts[me].calls.iter().filter_map(accessed).collect()
+}
+
+/// A request for the word at 0x8000, with its operands or its result at the beginning of the region.
+fn of_word(id: u64, op: Op) -> SendWr {
+    let local = match op {
+        Op::FetchAdd | Op::CompareSwap => Local::Atomic { addr: BASE, lkey: STAG, compare_add: 5, swap: 6 },
+        _ => Local::inline(&7u64.to_ne_bytes()).unwrap(),
+    };
+    SendWr { local, fence: op == Op::Write, ..wr(id, op, 0, 8, 0x8000) }
+}
+
 #[test]
-fn atomic_writes_and_messages_with_receives_are_not_copied() {
+fn messages_with_receives_are_not_copied_nor_are_words() {
     let mut pair = Pair::new();
     pair.hosts[0].link.transfers = [8; 8].into();
     pair.hosts[0].link.may_transfer = true;
     (10..12).for_each(|id| pair.post_receive(1, id, 0x8000, 8));
-    for (id, op) in
-        [(1, Op::Send), (2, Op::WriteWithImm), (3, Op::AtomicWrite), (4, Op::FetchAdd), (5, Op::CompareSwap)]
-    {
-        let local = match op {
-            Op::FetchAdd | Op::CompareSwap => {
-                Local::Atomic { addr: BASE, lkey: STAG, compare_add: 0, swap: 0 }
-            }
-            _ => wr(id, op, 0, 8, 0).local,
-        };
-        pair.post(0, SendWr { local, ..wr(id, op, 0, 8, 0x8000) });
+    for (id, op) in [(1, Op::Send), (2, Op::WriteWithImm)] {
+        pair.post(0, wr(id, op, 0, 8, 0x8000));
     }
-    pair.post(0, SendWr { fence: true, ..wr(6, Op::Write, 0, 8, 0x8000) });
+    for (id, op) in [(3, Op::AtomicWrite), (4, Op::FetchAdd), (5, Op::CompareSwap), (6, Op::Write)] {
+        pair.post(0, of_word(id, op));
+    }
     pair.settle();
-    assert_eq!(copies(&pair, 0), [], "nor the fenced write of 8 bytes, which must be one store");
+    assert_eq!(copies(&pair, 0), [], "the fenced write of 8 bytes is an atomic write of librpma");
     assert_eq!(pair.done(0), (1..=6).map(|id| (id, OK)).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_direct_access_to_a_word_needs_no_packet_and_its_result_precedes_the_completion() {
+    let mut pair = Pair::new();
+    pair.hosts[0].link.words = [1, 2, 70, 80].into();
+    for (id, op) in [(1, Op::AtomicWrite), (2, Op::Write), (3, Op::FetchAdd), (4, Op::CompareSwap)] {
+        pair.post(0, of_word(id, op));
+    }
+    pair.settle();
+    let calls = &pair.hosts[0].calls;
+    let placed = calls.iter().rposition(|call| matches!(call, Call::Placed(_)));
+    let done = calls.iter().rposition(|call| matches!(call, Call::SendDone(_)));
+    assert!(placed.is_some() && placed < done);
+    let access = |rights, word| (Access { stag: STAG, addr: BASE + 0x8000, len: 8, rights }, word);
+    assert_eq!(
+        words(&pair, 0),
+        [
+            access(REMOTE_WRITE, WordAccess::Store(7)),
+            access(REMOTE_WRITE, WordAccess::Store(7)),
+            access(REMOTE_ATOMIC, WordAccess::Add(5)),
+            access(REMOTE_ATOMIC, WordAccess::CompareSwap { compare: 5, swap: 6 })
+        ]
+    );
+    assert!(pair.carried[0].is_empty());
+    assert_eq!(pair.bytes(0, 0, 8), 80u64.to_ne_bytes());
+    assert_eq!(pair.done(0), (1..=4).map(|id| (id, OK)).collect::<Vec<_>>());
+}
+
+/// So it follows what was written before, and a flush.
+#[test]
+fn a_word_is_accessed_directly_when_all_before_it_is_acknowledged() {
+    let mut pair = Pair::new();
+    pair.hosts[0].link.words = [70].into();
+    pair.post(0, wr(1, Op::Write, 0, 8, 0x8000));
+    pair.post(0, of_word(2, Op::AtomicWrite));
+    pair.step(0, reason::POSTED);
+    assert_eq!(words(&pair, 0), [], "a write is outstanding");
+    pair.settle();
+    assert_eq!(pair.carried[0], [Operation::WriteOnly, Operation::AtomicWrite]);
+    assert_eq!(pair.done(0), [(1, OK), (2, OK)]);
+}
+
+#[test]
+fn a_misaligned_word_is_refused_by_the_peer() {
+    let mut pair = Pair::new();
+    pair.hosts[0].link.words = [70, 70].into();
+    pair.post(0, SendWr { remote_addr: BASE + 0x8004, ..of_word(1, Op::FetchAdd) });
+    pair.settle();
+    assert_eq!(words(&pair, 0), []);
+    assert_eq!(pair.done(0), [(1, status::REM_INV_REQ_ERR)]);
+}
+
+#[test]
+fn an_atomic_operation_whose_result_cannot_be_stored_fails_and_is_not_repeated() {
+    let mut pair = Pair::new();
+    pair.hosts[0].link.words = [70, 80].into();
+    let local = Local::Atomic { addr: BASE, lkey: BARE, compare_add: 5, swap: 6 };
+    pair.post(0, SendWr { local, ..of_word(1, Op::FetchAdd) });
+    pair.post(0, of_word(2, Op::FetchAdd));
+    pair.settle();
+    assert_eq!(words(&pair, 0).len(), 1);
+    assert!(pair.carried[0].is_empty());
+    assert_eq!(pair.done(0), [(1, status::LOC_PROT_ERR), (2, status::WR_FLUSH_ERR)]);
 }
 
 /// What the link has lost when it changes is sent again at once, and executed once.
