@@ -111,6 +111,77 @@ busy_initiator(struct side *side)
 }
 
 /*
+ * Atomic writes to memory that both map: a single store of the initiator, behind the write before it. Without
+ * the permission to map it, the target takes part.
+ */
+#define WORDS 3000
+
+static bool
+maps_memory_of(pid_t other)
+{
+	int process = (int)syscall(SYS_pidfd_open, other, 0);
+	/* each process has this descriptor */
+	int copy = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, STDERR_FILENO, 0);
+
+	if (process >= 0)
+		close(process);
+	if (copy >= 0)
+		close(copy);
+	return copy >= 0 && copies_directly(other);
+}
+
+static void
+words_target(struct side *side)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+	uint64_t *ptr;
+	int file;
+
+	open_target(&node, side);
+	ptr = sealed_pages(LEN, &file);
+	region_reg(&node, &region, ptr, LEN, USAGE_PLAIN);
+	close(file);
+	accept_link(&node, &link, NULL, &region);
+	await_end(&link);
+	EXPECT(ptr[0] == WORDS && ptr[1] == WORDS, "%llu, %llu", (unsigned long long)ptr[0], (unsigned long long)ptr[1]);
+	close_with_region(&node, &region);
+}
+
+static void
+words_initiator(struct side *side)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+	bool stop = maps_memory_of(*side->target_pid);
+	uint64_t *words;
+
+	open_initiator(&node, side);
+	region_new(&node, &region, LEN, USAGE_ALL);
+	connect_link(&node, &link, NULL, NULL);
+	words = (uint64_t *)region.ptr;
+	introduce(&link, &region);
+	if (stop)
+		stop_process(*side->target_pid);
+	for (uint64_t i = 1; i <= WORDS; i++) {
+		words[0] = i;
+		OK(rpma_write(link.conn, link.remote, 0, region.mr, 0, 8, RPMA_F_COMPLETION_ON_ERROR, NULL));
+		OK(rpma_atomic_write(link.conn, link.remote, 8, (const char *)&i, RPMA_F_COMPLETION_ALWAYS, (void *)(uintptr_t)i));
+		expect_wc(link.cq, i, IBV_WC_RDMA_WRITE);
+		if (i % 100 != 0)
+			continue;
+		read_part(&link, &region, 16, 0, 16);
+		EXPECT(words[2] == i && words[3] == i, "%llu, %llu", (unsigned long long)words[2], (unsigned long long)words[3]);
+	}
+	if (stop)
+		EXPECT(kill(*side->target_pid, SIGCONT) == 0, "%s", strerror(errno));
+	end_link(&link);
+	close_with_region(&node, &region);
+}
+
+/*
  * ---- memory that is withdrawn --------------------------------------------------------------------------------------------------------
  */
 
@@ -404,6 +475,7 @@ ordering_initiator(struct side *side)
 
 const struct test direct_tests[] = {
 	{"direct-stopped-target", idle_target, busy_initiator, .seconds = 60},
+	{"direct-words-stopped-target", words_target, words_initiator, .seconds = 60},
 	{"direct-withdrawn-memory", withdrawing_target, withdrawn_initiator, .seconds = 60},
 	{"direct-withdrawn-at-the-end", ending_target, ended_initiator, .seconds = 60, .missing = not_soft},
 	{"direct-killed-writer", killed_target, killing_initiator, .target_ends_by = SIGKILL},

@@ -3,8 +3,10 @@
 #include "ends.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define SIZE 4096
 #define RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
@@ -103,13 +105,16 @@ add_by_processor(void *word)
 	return NULL;
 }
 
-/* Two connections and the processor add to one word at once. */
+/*
+ * Two connections and the processor add to one word at once. A peer on this host can map the memory of the
+ * region that is registered while `file` is open, and executes the operations itself; those with the other
+ * key are executed by this process.
+ */
 static void
-at_once_t(struct side *side)
+at_once(struct side *side, uint64_t *words, int file)
 {
 	struct rdma_conn_param param = {.responder_resources = 4, .initiator_depth = 4, .rnr_retry_count = 7};
 	struct end first, second = {0};
-	uint64_t *words = pages(SIZE);
 	struct ibv_mr *mrs[2];
 	pthread_t thread;
 
@@ -122,6 +127,8 @@ at_once_t(struct side *side)
 	hear(side, 'C');
 	EXPECT(pthread_create(&thread, NULL, add_by_processor, words) == 0, "no thread");
 	mrs[0] = offer(&first, side, words, SIZE, RIGHTS);
+	if (file >= 0)
+		close(file);
 	mrs[1] = offer(&second, side, words, SIZE, RIGHTS);
 	hear(side, 'd');
 	enough = true;
@@ -133,6 +140,21 @@ at_once_t(struct side *side)
 	DONE(ibv_dereg_mr(mrs[1]));
 	close_end(&second);
 	close_end(&first);
+}
+
+static void
+at_once_t(struct side *side)
+{
+	at_once(side, pages(SIZE), -1);
+}
+
+static void
+at_once_sealed_t(struct side *side)
+{
+	int file;
+	uint64_t *words = sealed_pages(SIZE, &file);
+
+	at_once(side, words, file);
 }
 
 struct adder {
@@ -176,6 +198,67 @@ at_once_i(struct side *side)
 	say(side, 'd');
 	close_end(&adders[0].end);
 	close_end(&adders[1].end);
+}
+
+/* Operations on a word in memory that the initiator can map: the target takes no part. */
+static void
+stopped_t(struct side *side)
+{
+	struct end end;
+	int file;
+	uint64_t *words = sealed_pages(SIZE, &file);
+	struct ibv_mr *mr;
+
+	accept_end(&end, side);
+	mr = offer(&end, side, words, SIZE, RIGHTS | IBV_ACCESS_REMOTE_WRITE);
+	hear(side, 'd'); /* here it is stopped */
+	EXPECT(words[0] == 3 * (ROUNDS + 1), "%llu", (unsigned long long)words[0]);
+	EXPECT(words[1] == ROUNDS, "%llu", (unsigned long long)words[1]);
+	close_with_memory(&end, mr);
+	close(file);
+}
+
+static void
+stopped_i(struct side *side)
+{
+	const enum ibv_wr_opcode add = IBV_WR_ATOMIC_FETCH_AND_ADD, swap = IBV_WR_ATOMIC_CMP_AND_SWP;
+	bool stops = maps_memory_of(*side->target_pid);
+	uint64_t *words = pages(SIZE);
+	struct place place, second;
+	struct end end;
+	struct ibv_mr *mr;
+
+	mr = connect_with_memory(&end, side, words, SIZE);
+	learn(side, &place, sizeof(place));
+	second = place;
+	second.addr += 8;
+	/* the target has taken part in operations of both kinds, and has nothing left to do */
+	EXPECT(was(&end, add, mr, words, 3, 0, &place) == 0, "%llu", (unsigned long long)words[0]);
+	words[1] = 0;
+	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_WRITE, mr, words + 1, 8, second.addr, second.rkey);
+	sleep_ms(100);
+	if (stops)
+		stop_process(*side->target_pid);
+	for (uint64_t i = 1; i <= ROUNDS; i++) {
+		struct ibv_sge entry = {(uintptr_t)(words + 2), 8, mr->lkey};
+		struct ibv_send_wr store = {.wr_id = i, .sg_list = &entry, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+			.send_flags = IBV_SEND_FENCE | IBV_SEND_SIGNALED, .wr.rdma = {second.addr, second.rkey}};
+		struct ibv_send_wr *bad;
+		struct ibv_wc wc;
+
+		EXPECT(was(&end, add, mr, words, 3, 0, &place) == 3 * i, "%llu", (unsigned long long)words[0]);
+		EXPECT(was(&end, swap, mr, words, i, 1000, &second) == i - 1, "%llu", (unsigned long long)words[0]);
+		EXPECT(was(&end, swap, mr, words, i - 1, 1000, &second) == i - 1, "%llu", (unsigned long long)words[0]);
+		/* the atomic write of librpma */
+		words[2] = i;
+		DONE(ibv_post_send(end.id->qp, &store, &bad));
+		wc = next_send(&end);
+		EXPECT(wc.wr_id == i && wc.status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(wc.status));
+	}
+	if (stops)
+		DONE(kill(*side->target_pid, SIGCONT));
+	say(side, 'd');
+	close_with_memory(&end, mr);
 }
 
 /*
@@ -395,6 +478,8 @@ const struct test atomics[] = {
 	{.name = "atomic-operations", .target = both_t, .initiator = both_i},
 	{.name = "atomics-at-once", .target = at_once_t, .initiator = at_once_i},
 	{.name = "atomics-at-once-ipv6", .target = at_once_t, .initiator = at_once_i, .addr = "::1"},
+	{.name = "atomics-at-once-sealed", .target = at_once_sealed_t, .initiator = at_once_i},
+	{.name = "atomics-stopped-target", .target = stopped_t, .initiator = stopped_i},
 	{.name = "atomic-misaligned", .target = misaligned_t, .initiator = misaligned_i},
 	{.name = "atomic-without-right", .target = without_right_t, .initiator = without_right_i},
 	{.name = "atomic-unmapped", .target = unmapped_t, .initiator = unmapped_i},

@@ -77,6 +77,12 @@ bool on_device(void);
 /* For test.missing, of tests of soft0 only: "" on a real device. */
 const char *not_soft(void);
 
+/*
+ * Whether this process may map a memfd of the other one, and is to do so: else the target executes operations
+ * on words.
+ */
+bool maps_memory_of(pid_t other);
+
 /* Sends bytes to the other process, and receives them, beside the connection. */
 void tell(struct side *side, const void *what, size_t size);
 void learn(struct side *side, void *what, size_t size);

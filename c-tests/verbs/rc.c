@@ -110,6 +110,14 @@ file_pages(size_t length)
 	return memory;
 }
 
+static void *
+memory_of(const struct rc_terms *terms, int *sealed)
+{
+	if (terms->sealed)
+		return sealed_pages(terms->length, sealed);
+	return terms->file ? file_pages(terms->length) : pages(terms->length);
+}
+
 static struct ibv_qp *
 create_extended(struct rc *rc, const struct ibv_qp_init_attr *attr)
 {
@@ -125,9 +133,10 @@ open_rc(struct rc *rc, struct side *side, struct rc_terms terms)
 {
 	struct ibv_qp_init_attr attr = {.cap = {.max_send_wr = RC_REQUESTS, .max_recv_wr = RC_REQUESTS, .max_send_sge = 4, .max_recv_sge = 4, .max_inline_data = RC_INLINE}};
 	struct ibv_srq_init_attr srq = {.attr = {.max_wr = RC_QPS * RC_REQUESTS, .max_sge = 4}};
+	int sealed = -1;
 
 	defaults(&terms);
-	*rc = (struct rc){.side = side, .terms = terms, .device = roce_device(), .memory = terms.file ? file_pages(terms.length) : pages(terms.length)};
+	*rc = (struct rc){.side = side, .terms = terms, .device = roce_device(), .memory = memory_of(&terms, &sealed)};
 	rc->pd = ibv_alloc_pd(rc->device);
 	MADE(rc->pd);
 	rc->channel = ibv_create_comp_channel(rc->device);
@@ -137,6 +146,8 @@ open_rc(struct rc *rc, struct side *side, struct rc_terms terms)
 	rc->recv_cq = ibv_create_cq(rc->device, RC_QPS * RC_REQUESTS, NULL, rc->channel, 0);
 	MADE(rc->recv_cq);
 	rc->mr = REG_MR(rc->pd, rc->memory, terms.length, terms.region);
+	if (sealed >= 0)
+		close(sealed);
 	if (terms.shared) {
 		rc->srq = ibv_create_srq(rc->pd, &srq);
 		MADE(rc->srq);

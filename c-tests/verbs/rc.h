@@ -22,6 +22,7 @@ struct rc_terms {
 	int qps; /* 1 */
 	size_t length; /* of the memory: 4096 */
 	bool file; /* the memory is that of a file */
+	bool sealed; /* it is a memfd that cannot shrink */
 	enum ibv_mtu mtu; /* IBV_MTU_1024 */
 	int access; /* of the queue pairs: RC_FULL */
 	int region; /* the access of the region: RC_FULL */

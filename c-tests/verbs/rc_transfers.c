@@ -299,6 +299,76 @@ atomics_i(struct side *side)
 	close_rc(&rc);
 }
 
+static void
+wait_until_shared(void)
+{
+	for (int i = 0; i < 500 && count_shared() == 0; i++)
+		sleep_ms(10);
+	EXPECT(count_shared() > 0, "no memory is shared");
+}
+
+/* Operations on words in memory that the initiator can map: the target takes no part. */
+static void
+stopped_words_t(struct side *side)
+{
+	struct rc rc;
+
+	setenv("SOFTVERBS_LOCAL", "1", 1);
+	make_rc(&rc, side, (struct rc_terms){.sealed = true});
+	wait_until_shared();
+	meet(&rc);
+	hear(side, 'e'); /* here it is stopped */
+	EXPECT(*(uint64_t *)rc.memory == ADDS + 1, "%llu", (unsigned long long)*(uint64_t *)rc.memory);
+	EXPECT(*(uint64_t *)(rc.memory + 8) == ADDS, "%llu", (unsigned long long)*(uint64_t *)(rc.memory + 8));
+	close_rc(&rc);
+}
+
+static void
+stopped_words_i(struct side *side)
+{
+	uint64_t *found, *number;
+	bool stops;
+	struct rc rc;
+
+	setenv("SOFTVERBS_LOCAL", "1", 1);
+	stops = maps_memory_of(*side->target_pid);
+	make_rc(&rc, side, (struct rc_terms){0});
+	wait_until_shared();
+	meet(&rc);
+	found = (uint64_t *)(rc.memory + 1024);
+	number = (uint64_t *)(rc.memory + 8);
+	/* with a write and an operation the target has taken part in both kinds */
+	post(&rc, 0, IBV_WR_RDMA_WRITE, 1000, 8, 8);
+	expect_sent(&rc, 1000, IBV_WC_SUCCESS);
+	for (uint64_t n = 0; n <= ADDS; n++) {
+		struct ibv_sge entry;
+		struct ibv_send_wr wr = request(&entry, &rc, IBV_WR_ATOMIC_FETCH_AND_ADD, n, 1024, 8);
+
+		wr.wr.atomic.remote_addr = rc.peer.addr;
+		wr.wr.atomic.rkey = rc.peer.rkey;
+		wr.wr.atomic.compare_add = 1;
+		post_wr(&rc, 0, &wr);
+		expect_sent(&rc, n, IBV_WC_SUCCESS);
+		EXPECT(*found == n, "%llu", (unsigned long long)*found);
+		if (n == 0) {
+			sleep_ms(100);
+			if (stops)
+				stop_process(*side->target_pid);
+			continue;
+		}
+		/* the atomic write of librpma */
+		*number = n;
+		wr = request(&entry, &rc, IBV_WR_RDMA_WRITE, n, 8, 8);
+		wr.send_flags |= IBV_SEND_FENCE;
+		post_wr(&rc, 0, &wr);
+		expect_sent(&rc, n, IBV_WC_SUCCESS);
+	}
+	if (stops)
+		EXPECT(kill(*side->target_pid, SIGCONT) == 0, "");
+	say(side, 'e');
+	close_rc(&rc);
+}
+
 /* The messages of several connections arrive in one receive queue, those of each connection in order. */
 #define EACH 200
 #define SLOT 4096
@@ -629,6 +699,7 @@ const struct test rc_transfers[] = {
 	{.name = "roce-sends", .target = sends_t, .initiator = sends_i, .missing = not_soft},
 	{.name = "roce-inline", .target = inline_t, .initiator = inline_i, .missing = not_soft},
 	{.name = "roce-atomics", .target = atomics_t, .initiator = atomics_i, .missing = not_soft},
+	{.name = "roce-atomics-stopped-target", .target = stopped_words_t, .initiator = stopped_words_i, .missing = not_soft},
 	{.name = "roce-srq", .target = srq_t, .initiator = srq_i, .missing = not_soft},
 	{.name = "roce-both-ways", .target = both_ways, .initiator = both_ways, .missing = not_soft},
 	{.name = "roce-local", .target = willing, .initiator = willing, .missing = not_soft},
