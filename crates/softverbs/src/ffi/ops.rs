@@ -36,9 +36,11 @@ unsafe extern "C" fn post_send(
         while !wr.is_null() {
             // SAFETY: `wr` is not NULL, so it points to a work request of the list (ibv_post_send(3)), whose
             // `next` is the next one or NULL.
-            let (request, next) = unsafe { (read_send_wr(wr, qp)?, addr_of!((*wr).next).read()) };
-            posting.post(request, next.is_null())?;
-            wr = next;
+            wr = unsafe {
+                let next = addr_of!((*wr).next).read();
+                read_send_wr(wr, qp, |request| posting.post(request, next.is_null()))?;
+                next
+            };
         }
         Ok(())
     })();
@@ -58,10 +60,8 @@ pub unsafe fn post_denied(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *m
     // SAFETY: the caller guarantees that `qp` is a queue pair of softverbs, and ibv_post_send(3) that it is
     // not destroyed during the call.
     let qp = &unsafe { QpObject::own(qp) }.qp;
-    let result = (|| {
-        // SAFETY: `wr` points to a work request (ibv_post_send(3)).
-        qp.posting().post_denied(unsafe { read_send_wr(wr, qp) }?)
-    })();
+    // SAFETY: `wr` points to a work request (ibv_post_send(3)).
+    let result = unsafe { read_send_wr(wr, qp, |request| qp.posting().post_denied(request)) };
     // SAFETY: `bad_wr` points to a pointer for the result, as the manual page of the verb requires.
     report(result, || unsafe { bad_wr.write(wr) })
 }

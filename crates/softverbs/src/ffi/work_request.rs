@@ -16,17 +16,6 @@ use crate::sys::Errno;
 use transport::limits::{MAX_INLINE, MAX_MESSAGE};
 use transport::wr::{Entries, Local, Op, SendWr, Sge};
 
-/// The supported opcodes of `enum ibv_wr_opcode` that transfer bytes; [`verbs::atomic_of`] and
-/// [`verbs::read_window_wr`] handle the others.
-const OPCODES: [(ibv_wr_opcode::Type, Op); 6] = [
-    (ibv_wr_opcode::IBV_WR_RDMA_WRITE, Op::Write),
-    (ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, Op::WriteWithImm),
-    (ibv_wr_opcode::IBV_WR_SEND, Op::Send),
-    (ibv_wr_opcode::IBV_WR_SEND_WITH_IMM, Op::SendWithImm),
-    (ibv_wr_opcode::IBV_WR_SEND_WITH_INV, Op::SendWithInv),
-    (ibv_wr_opcode::IBV_WR_RDMA_READ, Op::Read),
-];
-
 /// Copies the scatter/gather entries of a work request to `entries`, and returns the sum of their lengths.
 /// Empty entries are left out if there are several. EINVAL: `count` is negative or exceeds `most`, or the sum
 /// exceeds [`MAX_MESSAGE`] bytes.
@@ -87,15 +76,21 @@ fn returns_data(opcode: ibv_wr_opcode::Type) -> bool {
     opcode == ibv_wr_opcode::IBV_WR_RDMA_READ || verbs::atomic_of(opcode).is_some()
 }
 
-/// Reads the fields of a work request that its opcode uses. EINVAL: the opcode is unknown, the entries are
-/// invalid (see [`take_entries`]), there are too many inline bytes, or, in adapter mode, IBV_SEND_INLINE is
-/// set for an operation that stores data locally. On a queue pair of type UC also: a read, an atomic
-/// operation or a send with invalidate; of type UD: no send, or no address handle.
+/// Reads the fields of a work request that its opcode uses, and passes the request to `then`: as a result it
+/// would be copied. EINVAL: the opcode is unknown, the entries are invalid (see [`take_entries`]), there are
+/// too many inline bytes, or, in adapter mode, IBV_SEND_INLINE is set for an operation that stores data
+/// locally. On a queue pair of type UC also: a read, an atomic operation or a send with invalidate; of type
+/// UD: no send, or no address handle.
 ///
 /// # Safety
 ///
 /// `wr` must point to a work request as described in ibv_post_send(3).
-pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, qp: &Qp) -> Result<SendWr, Errno> {
+#[inline(always)]
+pub(super) unsafe fn read_send_wr<T>(
+    wr: *const ibv_send_wr,
+    qp: &Qp,
+    then: impl FnOnce(SendWr) -> Result<T, Errno>,
+) -> Result<T, Errno> {
     let (signal_all, max_sge) = (qp.signal_all, qp.max_send_sge);
     // SAFETY: by the contract of this function `wr` points to a work request. Every opcode uses these fields,
     // so they are initialised; they are copied one by one, without a reference.
@@ -111,16 +106,28 @@ pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, qp: &Qp) -> Result<Sen
     if flags & SEND_INLINE != 0 && returns_data(opcode) {
         qp.instruments.check_inline(wr_id)?;
     }
-    let Some((_, op)) = OPCODES.into_iter().find(|(number, _)| *number == opcode) else {
-        // SAFETY: by the contract of this function `wr` points to a work request, which is all that the
-        // callees require.
-        return unsafe {
-            match verbs::atomic_of(opcode) {
-                Some(_) if qp.kind != Kind::Rc => Err(libc::EINVAL),
-                Some(op) => verbs::read_atomic_wr(wr, op, signal_all, max_sge),
-                None => verbs::read_window_wr(wr, signal_all),
-            }
-        };
+    // SAFETY: called for RDMA Write and Read only: they use the member `rdma` of the union `wr`, so the
+    // program has set it.
+    let remote =
+        || unsafe { (addr_of!((*wr).wr.rdma.remote_addr).read(), addr_of!((*wr).wr.rdma.rkey).read()) };
+    // SAFETY: called only for opcodes with immediate data, which use the member `imm_data` of its union, so
+    // the program has set it, and for a flush of librpma, which sets it to the type of the flush.
+    let imm = || unsafe { addr_of!((*wr).__bindgen_anon_1.imm_data).read() }.to_ne_bytes();
+    let none = [0; 4];
+    let (op, (remote_addr, rkey), imm_data) = match opcode {
+        ibv_wr_opcode::IBV_WR_RDMA_WRITE => (Op::Write, remote(), none),
+        ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM => (Op::WriteWithImm, remote(), imm()),
+        ibv_wr_opcode::IBV_WR_RDMA_READ => (Op::Read, remote(), none),
+        ibv_wr_opcode::IBV_WR_SEND => (Op::Send, (0, 0), none),
+        ibv_wr_opcode::IBV_WR_SEND_WITH_IMM => (Op::SendWithImm, (0, 0), imm()),
+        ibv_wr_opcode::IBV_WR_SEND_WITH_INV => {
+            // SAFETY: this opcode uses the member `invalidate_rkey` of the union that it shares with the
+            // immediate data, so the program has set it.
+            let rkey = unsafe { addr_of!((*wr).__bindgen_anon_1.invalidate_rkey).read() };
+            (Op::SendWithInv, (0, rkey), none)
+        }
+        // SAFETY: by the contract of this function `wr` points to a work request.
+        _ => return then(unsafe { read_other(wr, opcode, qp) }?),
     };
     let to = match qp.kind {
         Kind::Ud if !matches!(op, Op::Send | Op::SendWithImm) => return Err(libc::EINVAL),
@@ -133,30 +140,8 @@ pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, qp: &Qp) -> Result<Sen
     let mut entries = Entries::new();
     // SAFETY: `sg_list` points to `num_sge` entries, as ibv_post_send(3) requires.
     let len = unsafe { take_entries(list, count, max_sge, &mut entries) }?;
-    let (remote_addr, rkey) = match op {
-        Op::Send | Op::SendWithImm => (0, 0),
-        // SAFETY: IBV_WR_SEND_WITH_INV uses the member `invalidate_rkey` of the union that it shares with the
-        // immediate data, so the program has set it.
-        Op::SendWithInv => (0, unsafe { addr_of!((*wr).__bindgen_anon_1.invalidate_rkey).read() }),
-        // SAFETY: RDMA Write and Read use the member `rdma` of the union `wr`, so the program has set it.
-        _ => unsafe { (addr_of!((*wr).wr.rdma.remote_addr).read(), addr_of!((*wr).wr.rdma.rkey).read()) },
-    };
     let is_flush = || entries.first().is_some_and(|sink| qp.instruments.is_flush(sink.addr));
-    let imm = match op {
-        Op::Read if is_flush() => {
-            // SAFETY: the sink of this read is the flush buffer of librpma, which sets the member `imm_data`
-            // of the union to the type of the flush.
-            let kind = unsafe { addr_of!((*wr).__bindgen_anon_1.imm_data).read() };
-            kind.to_ne_bytes()
-        }
-        Op::SendWithImm | Op::WriteWithImm => {
-            // SAFETY: opcodes with immediate data use the member `imm_data` of the union, so the program has
-            // set it.
-            let imm = unsafe { addr_of!((*wr).__bindgen_anon_1.imm_data).read() };
-            imm.to_ne_bytes()
-        }
-        _ => [0; 4],
-    };
+    let imm = if op == Op::Read && is_flush() { imm() } else { imm_data };
     let local = if flags & SEND_INLINE != 0 && op != Op::Read {
         // SAFETY: with IBV_SEND_INLINE ibv_post_send(3) requires the entries to be readable memory of the
         // program; no memory region is needed. `len` is the sum of their lengths, from `take_entries`.
@@ -164,7 +149,7 @@ pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, qp: &Qp) -> Result<Sen
     } else {
         Local::memory(&entries)?
     };
-    Ok(SendWr {
+    then(SendWr {
         wr_id,
         op,
         signaled: signal_all || flags & SEND_SIGNALED != 0,
@@ -177,4 +162,22 @@ pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, qp: &Qp) -> Result<Sen
         rkey,
         to,
     })
+}
+
+/// As [`read_send_wr`], for an atomic operation or an operation on a memory window.
+///
+/// # Safety
+///
+/// As for [`read_send_wr`].
+#[cold]
+unsafe fn read_other(wr: *const ibv_send_wr, opcode: ibv_wr_opcode::Type, qp: &Qp) -> Result<SendWr, Errno> {
+    // SAFETY: by the contract of this function `wr` points to a work request, which is all that the callees
+    // require.
+    unsafe {
+        match verbs::atomic_of(opcode) {
+            Some(_) if qp.kind != Kind::Rc => Err(libc::EINVAL),
+            Some(op) => verbs::read_atomic_wr(wr, op, qp.signal_all, qp.max_send_sge),
+            None => verbs::read_window_wr(wr, qp.signal_all),
+        }
+    }
 }

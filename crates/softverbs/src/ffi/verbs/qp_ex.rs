@@ -258,7 +258,7 @@ unsafe fn post(qp: &crate::qp::Qp, built: &mut [Built]) -> Result<(), Errno> {
         wr.num_sge = if wr.send_flags & SEND_INLINE != 0 { 1 } else { entries.len() as c_int };
         // SAFETY: `sg_list` and `num_sge` of `wr` were just set to `data` or to `entries`, both of which
         // outlive the call; the caller guarantees the other addresses.
-        ready.push(unsafe { read_send_wr(wr, qp) }?);
+        ready.push(unsafe { read_send_wr(wr, qp, Ok) }?);
     }
     qp.posting().post_all(ready)
 }
