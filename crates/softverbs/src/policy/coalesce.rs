@@ -148,7 +148,7 @@ impl Coalescer {
     pub(crate) fn begins(&self, post: &Post, clock: impl FnOnce() -> u64) -> Option<Duration> {
         let kind = post.kind();
         let (delay, now) = match self.decisions.prescribed() {
-            None => self.predicts(kind, post, clock)?,
+            None => self.predicts(kind, post, self.follows(kind, post)?, clock)?,
             // Any post, a large one, too. No prediction has been right before.
             Some(true) => (Duration::from_nanos(MIN_DELAY_NS), clock()),
             Some(false) => return None,
@@ -160,26 +160,36 @@ impl Coalescer {
         Some(delay)
     }
 
-    fn predicts(&self, kind: Kind, post: &Post, clock: impl FnOnce() -> u64) -> Option<(Duration, u64)> {
-        let last = self.last.swap(kind as u8, Ordering::Relaxed);
+    /// Records the kind of a post. Returns the run of the post before, and whether the program has waited for
+    /// that; `None` if both predict nothing, or the program waits for this one, too.
+    #[inline]
+    fn follows(&self, kind: Kind, post: &Post) -> Option<(Option<&Run>, bool)> {
+        let last = self.last.load(Ordering::Relaxed);
+        self.last.store(kind as u8, Ordering::Relaxed);
         // A program that has its completion has waited for it, however little time that takes.
         let waited = post.alone && last == Kind::Signalled as u8;
         let waits = if waited { self.waits.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
         self.waits.store(waits, Ordering::Relaxed);
-        let (last, this) = (self.runs.get(usize::from(last)), self.runs.get(kind as usize));
-        if last.is_none() && this.is_none() {
-            return None;
-        }
-        if waits >= TIMELESS && kind == Kind::Signalled {
-            // The program waits for this one, too, whatever completions of others are in the queue.
-            return None;
-        }
+        // Then completions of others that are in the queue do not matter.
+        let waits_again = waits >= TIMELESS && kind == Kind::Signalled;
+        let last = self.runs.get(usize::from(last));
+        (!waits_again && (last.is_some() || kind != Kind::Large)).then_some((last, waited))
+    }
+
+    #[inline(never)]
+    fn predicts(
+        &self,
+        kind: Kind,
+        post: &Post,
+        (last, waited): (Option<&Run>, bool),
+        clock: impl FnOnce() -> u64,
+    ) -> Option<(Duration, u64)> {
         let now = clock();
         if let Some(run) = last {
             let closely = now.saturating_sub(self.returned.load(Ordering::Relaxed)) < CLOSE_NS;
             run.followed(closely && !waited, now);
         }
-        this?.delay(now, post.more).map(|delay| (delay, now))
+        self.runs.get(kind as usize)?.delay(now, post.more).map(|delay| (delay, now))
     }
 
     /// The post returns.
