@@ -22,6 +22,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::append_list::AppendList;
 use crate::channel::EventQueue;
 use crate::limits::ENDINGS;
 use crate::logged::Logged;
@@ -70,9 +71,14 @@ struct Owner {
 }
 
 /// What follows a poll when the lock of the ring is released.
-enum Unlocked {
-    Report(Arc<dyn PollObserver>),
-    Drop(#[expect(dead_code, reason = "dropped as a whole")] Owner),
+#[derive(Default)]
+struct Unlocked {
+    /// They have something to report.
+    observers: Vec<Arc<dyn PollObserver>>,
+    /// They are dropped.
+    owners: Vec<Owner>,
+    /// The first failed completion; one that was not flushed, if there is any.
+    failed: Option<Completion>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -83,10 +89,13 @@ enum Armed {
 }
 
 struct Completions {
+    /// At least as many as the queue has: a power of two.
     entries: Box<[Entry]>,
+    /// The number of entries that the queue has.
+    capacity: u64,
     /// When each completion was added, if the program asks for that.
     times: Option<Box<[Time]>>,
-    /// Total numbers of completions taken and added; modulo the length of the ring they are indices.
+    /// Total numbers of completions taken and added; modulo the length of `entries` they are indices.
     taken: u64,
     put: u64,
     /// The value of `put` when the last event was generated: no earlier completion needs one.
@@ -98,13 +107,25 @@ struct Completions {
 }
 
 impl Completions {
-    fn new(entries: Box<[Entry]>) -> Self {
+    /// ENOMEM.
+    fn new(capacity: u32) -> Result<Self, Errno> {
+        let entries =
+            try_filled((capacity as usize).next_power_of_two(), Entry::default).ok_or(libc::ENOMEM)?;
+        let (times, armed) = (None, Armed::No);
         let (owners, free_owners) = (Vec::new(), Vec::new());
-        Self { entries, times: None, taken: 0, put: 0, announced: 0, armed: Armed::No, owners, free_owners }
+        let (capacity, taken, put, announced) = (capacity.into(), 0, 0, 0);
+        Ok(Self { entries, capacity, times, taken, put, announced, armed, owners, free_owners })
     }
 
+    #[inline]
     fn index(&self, position: u64) -> usize {
-        position.checked_rem(self.entries.len() as u64).unwrap_or(0) as usize
+        position as usize & (self.entries.len() - 1)
+    }
+
+    /// ENOMEM.
+    fn record_times(&mut self) -> Result<(), Errno> {
+        self.times = Some(try_filled(self.entries.len(), Time::default).ok_or(libc::ENOMEM)?);
+        Ok(())
     }
 
     /// When the completion at an index was added; 0 if the program does not ask for that.
@@ -113,12 +134,23 @@ impl Completions {
         self.times.as_ref().and_then(|times| times.get(at)).copied().unwrap_or(0)
     }
 
-    /// A completion of a producer that is gone was polled.
+    /// The completion at an index was polled, and it has failed, is observed, or its producer is gone.
     #[cold]
-    fn polled_last(&mut self, owner: u32) -> Option<Owner> {
-        let gone = &mut self.owners[owner as usize];
-        gone.left = gone.left.map(|left| left - 1);
-        self.reuse(owner)
+    fn polled(&mut self, at: usize, after: &mut Unlocked) {
+        let Entry { completion, owner: index } = self.entries[at];
+        if completion.status != status::SUCCESS
+            && after.failed.is_none_or(|first| first.status == status::WR_FLUSH_ERR)
+        {
+            after.failed = Some(completion);
+        }
+        let owner = &mut self.owners[index as usize];
+        if let Some(observer) = owner.observer.as_ref().filter(|observer| observer.polled(&completion)) {
+            after.observers.push(observer.clone());
+        }
+        if let Some(left) = &mut owner.left {
+            *left -= 1;
+            after.owners.extend(self.reuse(index));
+        }
     }
 
     /// Frees the index of an owner with no completions left, and returns the owner: it is dropped without the
@@ -146,7 +178,7 @@ pub(crate) struct Cq {
     /// The watch for the sockets of connections whose receive completion queue this is.
     home: Mutex<Option<Arc<Watch>>>,
     /// The watches that hold the sockets of all its connections.
-    watches: Mutex<Vec<Arc<Watch>>>,
+    watches: AppendList<Arc<Watch>>,
     /// The port at which the packets of its RoCE connections arrive, once it has one.
     port: OnceBox<Arc<Port>>,
     yielding: Yielding,
@@ -188,14 +220,13 @@ pub fn on_failed_completion(report: fn(&str)) {
 impl Cq {
     /// ENOMEM.
     pub(crate) fn new(entries: u32, channel: Option<Arc<EventQueue<usize>>>) -> Result<Self, Errno> {
-        let entries = try_filled(entries as usize, Entry::default).ok_or(libc::ENOMEM)?;
         Ok(Self {
-            ring: Mutex::new(Completions::new(entries)),
+            ring: Mutex::new(Completions::new(entries)?),
             handle: AtomicUsize::new(0),
             channel,
             connections: Mutex::default(),
             home: Mutex::default(),
-            watches: Mutex::default(),
+            watches: AppendList::new(),
             port: OnceBox::new(),
             yielding: Yielding::new(config::get().policy),
             armed: AtomicBool::new(false),
@@ -228,14 +259,12 @@ impl Cq {
 
     /// Records from now on when completions are added. ENOMEM.
     pub(crate) fn record_times(&self) -> Result<(), Errno> {
-        let mut ring = lock(&self.ring);
-        ring.times = Some(try_filled(ring.entries.len(), Time::default).ok_or(libc::ENOMEM)?);
-        Ok(())
+        lock(&self.ring).record_times()
     }
 
     /// The number of entries.
     pub(crate) fn entries(&self) -> usize {
-        lock(&self.ring).entries.len()
+        lock(&self.ring).capacity as usize
     }
 
     /// The conditions that instruments have logged for this queue.
@@ -281,24 +310,23 @@ impl Cq {
     /// Changes the number of entries; the completions in the queue stay. EINVAL if there are more of them,
     /// ENOMEM.
     pub(crate) fn resize(&self, entries: u32) -> Result<(), Errno> {
-        let mut fresh = try_filled(entries as usize, Entry::default).ok_or(libc::ENOMEM)?;
+        let mut fresh = Completions::new(entries)?;
         let mut ring = lock(&self.ring);
-        let mut times = match ring.times {
-            Some(_) => Some(try_filled(entries as usize, Time::default).ok_or(libc::ENOMEM)?),
-            None => None,
-        };
-        let (taken, put, old) = (ring.taken, ring.put, ring.entries.len() as u64);
-        if put - taken > u64::from(entries) {
+        if ring.times.is_some() {
+            fresh.record_times()?;
+        }
+        let (taken, put) = (ring.taken, ring.put);
+        if put - taken > fresh.capacity {
             return Err(libc::EINVAL);
         }
         for at in taken..put {
-            let (to, from) = ((at % u64::from(entries)) as usize, (at % old) as usize);
-            fresh[to] = ring.entries[from];
-            if let Some(times) = &mut times {
+            let (to, from) = (fresh.index(at), ring.index(at));
+            fresh.entries[to] = ring.entries[from];
+            if let Some(times) = &mut fresh.times {
                 times[to] = ring.time(from);
             }
         }
-        (ring.entries, ring.times) = (fresh, times);
+        (ring.entries, ring.times, ring.capacity) = (fresh.entries, fresh.times, fresh.capacity);
         drop(ring);
         // A connection may keep completions for which there is room now.
         self.give_room();
@@ -354,10 +382,7 @@ impl Cq {
 
     /// Adds a watch that holds sockets of connections of this queue.
     pub(crate) fn look_at(&self, watch: &Arc<Watch>) {
-        let mut watches = lock(&self.watches);
-        if !watches.iter().any(|known| Arc::ptr_eq(known, watch)) {
-            watches.push(watch.clone());
-        }
+        self.watches.append_unless(watch.clone(), Arc::ptr_eq);
     }
 
     /// Has polls receive at `port`, for a RoCE connection of this queue.
@@ -377,13 +402,13 @@ impl Cq {
     /// Adds the watches that hold the sockets of its connections; false if they are too many.
     pub(crate) fn add_watches(&self, to: &mut Watches) -> bool {
         let known = |to: &Watches, watch| to.iter().any(|other| Arc::ptr_eq(other, watch));
-        lock(&self.watches).iter().all(|watch| known(to, watch) || to.try_push(watch.clone()).is_ok())
+        self.watches.iter().all(|watch| known(to, watch) || to.try_push(watch.clone()).is_ok())
     }
 
     /// As [`Producer::push`].
     fn push(&self, completion: Completion, owner: u32) -> bool {
         let mut ring = lock(&self.ring);
-        if ring.put - ring.taken == ring.entries.len() as u64 {
+        if ring.put - ring.taken == ring.capacity {
             self.waiting.store(true, Ordering::Release);
             return false;
         }
@@ -416,24 +441,36 @@ impl Cq {
 
     /// Takes up to `max` completions and passes each to `out`, with its [`Time`]. If there are none, drives
     /// the connections of the queue and tries again.
+    #[inline]
     pub(crate) fn poll(&self, max: usize, mut out: impl FnMut(usize, &Completion, Time)) -> usize {
-        let (mut got, armed) = self.take(max, &mut out);
-        let mut full = false;
-        if armed == Armed::No {
-            // The queue is not armed, so the program polls. No second lock is held here.
-            for watch in lock(&self.watches).iter() {
-                watch.polls();
-                full |= watch.awaits_room();
-            }
+        let (got, armed) = self.take(max, &mut out);
+        let polls = armed == Armed::No;
+        if polls {
+            // The queue is not armed, so the program polls.
+            self.watches.iter().for_each(|watch| watch.polls());
             if let Some(port) = self.port() {
                 port.polls();
             }
         }
-        if got == 0 && max > 0 {
-            let stepped = self.progress(full);
-            (got, _) = self.take(max, &mut out);
-            self.maybe_yield(got > 0, stepped);
+        match got {
+            0 => self.poll_empty(max, polls, out),
+            _ => {
+                self.give_room();
+                got
+            }
         }
+    }
+
+    /// As [`Self::poll`], for a queue that had no completion. `polls`: it was not armed.
+    #[inline(never)]
+    fn poll_empty(&self, max: usize, polls: bool, mut out: impl FnMut(usize, &Completion, Time)) -> usize {
+        if max == 0 {
+            return 0;
+        }
+        let full = polls && self.watches.iter().any(|watch| watch.awaits_room());
+        let stepped = self.progress(full);
+        let (got, _) = self.take(max, &mut out);
+        self.maybe_yield(got > 0, stepped);
         if got > 0 {
             self.give_room();
         }
@@ -441,15 +478,22 @@ impl Cq {
     }
 
     /// There is room: drives the connections, if one of them keeps completions because there was none.
+    #[inline]
     fn give_room(&self) {
         if self.waiting.load(Ordering::Relaxed) && self.waiting.swap(false, Ordering::AcqRel) {
-            for connection in lock(&self.connections).iter() {
-                connection.drive(reason::ROOM, By::Program);
-            }
+            self.deliver_kept();
+        }
+    }
+
+    #[cold]
+    fn deliver_kept(&self) {
+        for connection in lock(&self.connections).iter() {
+            connection.drive(reason::ROOM, By::Program);
         }
     }
 
     /// Takes completions, and returns for what the queue is armed.
+    #[inline(always)]
     fn take(&self, max: usize, out: &mut impl FnMut(usize, &Completion, Time)) -> (usize, Armed) {
         let mut guard = lock(&self.ring);
         let ring = &mut *guard;
@@ -459,47 +503,42 @@ impl Cq {
         if count == 0 {
             return (0, armed);
         }
-        let mut after = Vec::new();
-        let mut failed: Option<Completion> = None;
-        let mut at = ring.index(ring.taken);
+        let mut after = None;
         for i in 0..count {
-            let Entry { completion, owner: index } = ring.entries[at];
-            out(i, &completion, ring.time(at));
-            if completion.status != status::SUCCESS
-                && failed.is_none_or(|first| first.status == status::WR_FLUSH_ERR)
-            {
-                failed = Some(completion);
-            }
-            let owner = &ring.owners[index as usize];
+            let at = ring.index(ring.taken + i as u64);
+            let Entry { completion, owner } = &ring.entries[at];
+            out(i, completion, ring.time(at));
+            let owner = &ring.owners[*owner as usize];
             if let Some(sends) = &owner.sends {
                 sends.free(1);
             }
-            if let Some(observer) = owner.observer.as_ref().filter(|observer| observer.polled(&completion)) {
-                after.push(Unlocked::Report(observer.clone()));
+            if completion.status != status::SUCCESS || owner.observer.is_some() || owner.left.is_some() {
+                ring.polled(at, after.get_or_insert_default());
             }
-            if owner.left.is_some() {
-                after.extend(ring.polled_last(index).map(Unlocked::Drop));
-            }
-            at = if at + 1 == ring.entries.len() { 0 } else { at + 1 };
         }
         ring.taken += count as u64;
         drop(guard);
-        for after in after {
-            if let Unlocked::Report(observer) = after {
-                observer.report();
-            }
+        if let Some(after) = after {
+            self.finish(after);
         }
+        (count, armed)
+    }
+
+    /// Does what follows a poll.
+    #[cold]
+    fn finish(&self, Unlocked { observers, owners, failed }: Unlocked) {
+        observers.iter().for_each(|observer| observer.report());
+        drop(owners);
         if let Some(failed) = failed {
             self.report_failed(&failed);
         }
-        (count, armed)
     }
 
     /// After a poll: yields the processor to the engine if that may need it ([`crate::policy::yielding`]).
     fn maybe_yield(&self, got: bool, stepped: bool) {
         let is_due = self.yielding.polled(got, stepped);
         // Only to the engine: another thread may keep the processor for milliseconds.
-        if is_due && (!stepped || lock(&self.watches).iter().any(|watch| watch.engine_has_work())) {
+        if is_due && (!stepped || self.watches.iter().any(|watch| watch.engine_has_work())) {
             std::thread::yield_now();
         }
     }
@@ -517,11 +556,8 @@ impl Cq {
             self.flush_deferred(&connections);
             // One system call finds the sockets that are ready. What they lead to pushes completions, so not
             // under the lock.
-            let only = match lock(&self.watches).as_slice() {
-                [watch] => Some(watch.clone()),
-                _ => None,
-            };
-            if let Some(watch) = only {
+            let mut watches = self.watches.iter();
+            if let (Some(watch), None) = (watches.next(), watches.next()) {
                 watch.look(By::Poller);
                 return true;
             }
@@ -547,7 +583,7 @@ impl Cq {
                 self.armed.store(true, Ordering::Relaxed);
             }
         }
-        for watch in lock(&self.watches).iter() {
+        for watch in self.watches.iter() {
             watch.arm();
         }
         if let Some(port) = self.port() {
