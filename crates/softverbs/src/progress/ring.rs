@@ -7,10 +7,10 @@
 //!
 //! An entry is in use from its push until it is freed: that of a receive when the driver takes it
 //! ([`Ring::pop`]), that of a request later ([`Ring::take`], [`Ring::free`]). No more are in use than there
-//! are slots. So a claimed slot is empty: there are as many freed entries as positions up to the one that had
-//! the slot before, entries are freed after they were taken, and they are taken in order. A claimed entry
-//! ([`Ring::claim`]) whose slot stays empty may be freed before. The lock in a slot
-//! is never contended; it only gives safe code access to the value.
+//! are entries, of which there are no more than slots. So a claimed slot is empty: there are as many freed
+//! entries as positions up to the one that had the slot before, entries are freed after they were taken, and
+//! they are taken in order. A claimed entry ([`Ring::claim`]) whose slot stays empty may be freed before. The
+//! lock in a slot is never contended; it only gives safe code access to the value.
 
 use crate::sys::Errno;
 use reserve::try_filled;
@@ -28,21 +28,16 @@ fn filled(position: u64) -> u64 {
 }
 
 pub(crate) struct Ring<T> {
+    /// At least as many as entries: a power of two, since a division would dominate the look-up.
     slots: Box<[Slot<T>]>,
+    /// The number of entries.
+    capacity: u64,
     /// The next position to be claimed.
     tail: AtomicU64,
     /// The next position to be taken; changed by the driver alone.
     head: AtomicU64,
     /// How many entries were freed.
     freed: AtomicU64,
-}
-
-/// The use of a ring.
-pub(crate) struct Usage {
-    /// It has no value, nor one that is being pushed.
-    pub is_empty: bool,
-    /// No entry is in use either.
-    pub is_unused: bool,
 }
 
 /// An entry that the driver has claimed.
@@ -71,14 +66,14 @@ impl<T> Ring<T> {
     /// ENOMEM.
     pub(crate) fn new(capacity: u32) -> Result<Self, Errno> {
         let slot = || Slot { stamp: AtomicU64::new(0), value: Mutex::new(None) };
-        let slots = try_filled(capacity as usize, slot).ok_or(libc::ENOMEM)?;
-        Ok(Self { slots, tail: AtomicU64::new(0), head: AtomicU64::new(0), freed: AtomicU64::new(0) })
+        let slots = try_filled((capacity as usize).next_power_of_two(), slot).ok_or(libc::ENOMEM)?;
+        let (tail, head, freed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Self { slots, capacity: capacity.into(), tail, head, freed })
     }
 
-    fn slot(&self, position: u64) -> Option<&Slot<T>> {
-        // A queue with capacity 0 is always full.
-        let index = position.checked_rem(self.slots.len() as u64)?;
-        self.slots.get(index as usize)
+    #[inline]
+    fn slot(&self, position: u64) -> &Slot<T> {
+        &self.slots[position as usize & (self.slots.len() - 1)]
     }
 
     /// Adds a value; gives it back when all entries are in use. Returns whether no other one was.
@@ -93,9 +88,10 @@ impl<T> Ring<T> {
                 position = self.tail.load(Ordering::Relaxed);
                 continue;
             };
-            let Some(slot) = self.slot(position).filter(|_| in_use < self.slots.len() as u64) else {
+            if in_use >= self.capacity {
                 return Err(value);
-            };
+            }
+            let slot = self.slot(position);
             match self.tail.compare_exchange(position, position + 1, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
                     *lock(&slot.value) = Some(value);
@@ -107,12 +103,17 @@ impl<T> Ring<T> {
         }
     }
 
-    /// What the ring is used for at this moment.
+    /// Whether it has no value, nor one that is being pushed.
     #[inline]
-    pub(crate) fn usage(&self) -> Usage {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tail.load(Ordering::Relaxed) == self.head.load(Ordering::Relaxed)
+    }
+
+    /// Whether no entry is in use.
+    #[inline]
+    pub(crate) fn is_unused(&self) -> bool {
         let freed = self.freed.load(Ordering::Acquire);
-        let (tail, head) = (self.tail.load(Ordering::Relaxed), self.head.load(Ordering::Relaxed));
-        Usage { is_empty: tail == head, is_unused: tail == freed }
+        self.tail.load(Ordering::Relaxed) == freed
     }
 
     /// The driver: claims the next entry for a value that does not go through the ring, if the ring is empty;
@@ -121,7 +122,7 @@ impl<T> Ring<T> {
     pub(crate) fn claim(&self) -> Option<Claim<'_, T>> {
         let position = self.head.load(Ordering::Relaxed);
         let in_use = position.checked_sub(self.freed.load(Ordering::Acquire))?;
-        let slot = self.slot(position).filter(|_| in_use < self.slots.len() as u64)?;
+        let slot = (in_use < self.capacity).then(|| self.slot(position))?;
         self.tail.compare_exchange(position, position + 1, Ordering::Relaxed, Ordering::Relaxed).ok()?;
         Some(Claim { ring: self, slot, position })
     }
@@ -130,7 +131,7 @@ impl<T> Ring<T> {
     #[inline]
     pub(crate) fn take(&self) -> Option<T> {
         let position = self.head.load(Ordering::Relaxed);
-        let slot = self.slot(position)?;
+        let slot = self.slot(position);
         if slot.stamp.load(Ordering::Acquire) != filled(position) {
             return None;
         }
@@ -155,7 +156,7 @@ impl<T> Ring<T> {
     /// The driver: whether there is a value to take.
     pub(crate) fn has_value(&self) -> bool {
         let position = self.head.load(Ordering::Relaxed);
-        self.slot(position).is_some_and(|slot| slot.stamp.load(Ordering::Acquire) == filled(position))
+        self.slot(position).stamp.load(Ordering::Acquire) == filled(position)
     }
 
     /// The approximate number of values.
@@ -168,7 +169,7 @@ impl<T> Ring<T> {
         // In this order the difference is not too small: an entry was freed after it was claimed.
         let freed = self.freed.load(Ordering::Acquire);
         let in_use = self.tail.load(Ordering::Relaxed).saturating_sub(freed);
-        self.slots.len().saturating_sub(in_use as usize)
+        self.capacity.saturating_sub(in_use) as usize
     }
 }
 

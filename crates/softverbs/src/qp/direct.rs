@@ -7,12 +7,14 @@
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::Qp;
 use super::driver::{Host, Session};
 use super::linked::{Linked, Transport};
 use super::posting::clock;
 use crate::policy::coalesce::Post;
+use crate::progress::ring::Claim;
 use crate::progress::turn::Entry;
 use crate::progress::{By, Driven};
 use crate::sys::Errno;
@@ -23,15 +25,31 @@ use transport::wr::SendWr;
 /// The longest copy on the fast path: work that other threads leave meanwhile is driven after it.
 const LONGEST: u32 = 256 << 10;
 
+/// A request that was not carried out.
+pub(super) struct Refused<'a> {
+    post: Post,
+    goes: Goes<'a>,
+}
+
+/// Where a refused request goes.
+enum Goes<'a> {
+    /// Into the ring, at this entry. The caller has the turn.
+    At(Claim<'a, SendWr>),
+    /// Into the ring, behind others.
+    Behind,
+    /// Into the ring, to wait for the next one.
+    Waiting(Duration),
+}
+
 impl Qp {
-    /// Whether [`Self::post_direct`] is worth trying for a request.
+    /// Whether [`Self::offer`] is worth trying for a request.
     #[inline]
     pub(super) fn is_direct(&self, wr: &SendWr) -> bool {
         self.may_be_direct(wr)
             && !wr.is_atomic()
             && wr.len <= LONGEST
             && self.tries_direct.load(Ordering::Relaxed)
-            && self.sends.usage().is_empty
+            && self.sends.is_empty()
     }
 
     /// Whether a request may be carried out directly, as far as its operation and the last word show.
@@ -40,57 +58,70 @@ impl Qp {
         wr.transferable() && (!wr.is_of_word() || self.maps_words.load(Ordering::Relaxed))
     }
 
-    /// Posts a single request, which is carried out directly if possible. Results as those of
-    /// [`Posting::post`](super::posting::Posting::post).
-    pub(super) fn post_direct(&self, wr: SendWr) -> Result<(), Errno> {
-        self.check_connected()?;
-        probes::post(self.num, &wr);
+    /// Offers a single request to be carried out directly, and completes it.
+    #[inline]
+    pub(super) fn offer(&self, wr: &SendWr) -> Result<(), Refused<'_>> {
+        probes::post(self.num, wr);
         let post = Post {
             len: if wr.is_read() { 0 } else { wr.len },
             signaled: wr.signaled,
-            alone: self.sends.usage().is_unused,
+            alone: self.sends.is_unused(),
             is_armed: self.send_cq.is_armed(),
             more: self.send_cq.has_more() || self.recv_cq.has_more(),
             queued: 1,
         };
-        // While the connection begins there may be no engine yet to leave it to.
-        if let (Some(delay), Some(engine)) = (self.coalescer.begins(&post, clock), self.engine.get()) {
-            self.push(wr, false)?;
-            self.defer(engine, &post, delay);
-            return Ok(());
-        }
-        if let Err(wr) = self.copy_in_turn(wr) {
-            let remote = wr.remote(0);
-            self.push(wr, false)?;
-            self.await_settled(remote);
-            self.drive(reason::POSTED, By::Program);
-        }
+        let goes = match self.coalescer.begins(&post, clock) {
+            None => self.copy_in_turn(wr),
+            Some(delay) => Err(Goes::Waiting(delay)),
+        };
+        goes.map_err(|goes| Refused { post, goes })?;
         self.coalescer.returns(&post, clock);
         Ok(())
     }
 
-    /// Takes the turn if the queue pair is idle, and carries out the request; gives it back if it is not
-    /// idle. A request that could not be carried out is in the ring afterwards, and the connection was
-    /// driven.
+    /// Takes the turn if the queue pair is idle, and carries out a request; gives it back if the request is
+    /// complete, or cannot have the next entry of the ring.
     #[inline]
-    fn copy_in_turn(&self, wr: SendWr) -> Result<(), SendWr> {
+    fn copy_in_turn(&self, wr: &SendWr) -> Result<(), Goes<'_>> {
         if !self.turn.enter_at_rest() {
-            return Err(wr);
+            return Err(Goes::Behind);
         }
         let Some(entry) = self.sends.claim() else {
             self.leave();
-            return Err(wr);
+            return Err(Goes::Behind);
         };
-        if self.copy(&wr) {
-            entry.taken();
-            self.leave();
-            return Ok(());
+        if !self.copy(wr) {
+            return Err(Goes::At(entry));
         }
-        let remote = wr.remote(0);
-        entry.push(wr);
+        entry.taken();
         self.leave();
+        Ok(())
+    }
+
+    /// Posts a request that was refused. Results as those of
+    /// [`Posting::post`](super::posting::Posting::post).
+    #[cold]
+    #[inline(never)]
+    pub(super) fn post_refused(&self, wr: SendWr, Refused { post, goes }: Refused<'_>) -> Result<(), Errno> {
+        let remote = wr.remote(0);
+        match (goes, self.engine.get()) {
+            (Goes::At(entry), _) => {
+                entry.push(wr);
+                self.leave();
+            }
+            (Goes::Waiting(delay), Some(engine)) => {
+                self.push(wr, false)?;
+                self.defer(engine, &post, delay);
+                return Ok(());
+            }
+            // While the connection begins there may be no engine yet to leave it to.
+            (Goes::Behind | Goes::Waiting(_), _) => {
+                self.push(wr, false)?;
+            }
+        }
         self.await_settled(remote);
         self.drive(reason::POSTED, By::Program);
+        self.coalescer.returns(&post, clock);
         Ok(())
     }
 

@@ -138,8 +138,11 @@ impl Posting<'_> {
     /// queue is full.
     #[inline]
     pub(crate) fn post(&mut self, wr: SendWr, last: bool) -> Result<(), Errno> {
-        if last && !self.posted && self.qp.is_direct(&wr) {
-            return self.qp.post_direct(wr);
+        let qp = self.qp;
+        if last && !self.posted && qp.is_direct(&wr) {
+            qp.check_connected()?;
+            // By reference: a request is moved only if it is refused.
+            return qp.offer(&wr).or_else(|refused| qp.post_refused(wr, refused));
         }
         self.add(wr, false)?;
         if last {
