@@ -235,9 +235,15 @@ impl<const SHIFT: u32> Table<SHIFT> {
     }
 
     /// The slot of an STag. It may be invalid, and may be reused for another STag at any time.
-    #[inline]
+    #[inline(always)]
     fn find(&'static self, stag: u32) -> Option<&'static Slot> {
-        (0..LEVELS.len()).find_map(|level| self.find_on(level, stag))
+        self.find_on(0, stag).or_else(|| self.find_beyond(stag))
+    }
+
+    /// As [`Self::find`], for a slot that is not on the first level.
+    #[cold]
+    fn find_beyond(&'static self, stag: u32) -> Option<&'static Slot> {
+        (1..LEVELS.len()).find_map(|level| self.find_on(level, stag))
     }
 
     /// The slot of a level whose STag has the same index, possibly with another key.
