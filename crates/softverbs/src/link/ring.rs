@@ -57,8 +57,8 @@ pub(crate) struct Rings {
     notify: Socket,
     /// Notifications requested since the notify socket was last read.
     requested: AtomicU32,
-    /// The index of the ring that this end reads; it writes the other one.
-    reads: usize,
+    /// Whether this end requested the connection: it reads ring 1, and writes ring 0.
+    is_initiator: bool,
     taken: AtomicU64,
     /// Bytes acted on, as published to the peer.
     acted: AtomicU64,
@@ -91,7 +91,7 @@ impl Rings {
             shared,
             notify,
             requested: AtomicU32::new(0),
-            reads: usize::from(initiator),
+            is_initiator: initiator,
             taken: AtomicU64::new(0),
             acted: AtomicU64::new(0),
             put: AtomicU64::new(0),
@@ -114,21 +114,24 @@ impl Rings {
     }
 
     fn input(&self) -> &Words {
-        self.shared.words(self.reads)
+        self.shared.words(self.ends().1)
     }
 
     fn output(&self) -> &Words {
-        self.shared.words(1 - self.reads)
+        self.shared.words(self.ends().0)
     }
 
     /// The ring that this end reads, and the position in it.
     pub(super) fn source(&self) -> (usize, u64) {
-        (self.reads, self.taken.load(Ordering::Relaxed).wrapping_sub(self.read_base.load(Ordering::Relaxed)))
+        (
+            self.ends().1,
+            self.taken.load(Ordering::Relaxed).wrapping_sub(self.read_base.load(Ordering::Relaxed)),
+        )
     }
 
     /// The ring that this end writes, and the position in it.
     pub(super) fn target(&self) -> (usize, u64) {
-        (1 - self.reads, self.put.load(Ordering::Relaxed).wrapping_sub(self.put_base.load(Ordering::Relaxed)))
+        (self.ends().0, self.put.load(Ordering::Relaxed).wrapping_sub(self.put_base.load(Ordering::Relaxed)))
     }
 
     /// Requests a notification in one of the two words for it.
@@ -246,11 +249,13 @@ impl Rings {
 
     /// The key that the peer exports in the entry for `stag`, and the version of the entry. Before a copy
     /// this must be called after [`KeyInUse::take`](crate::progress::export::KeyInUse::take).
+    #[inline]
     pub(super) fn exported(&self, stag: u32) -> Option<(u64, Exported)> {
         self.entry(Ledger::<EXPORTED_KEYS>::place(stag))
     }
 
     /// The key that the peer exports in the entry with this index, and the version of the entry.
+    #[inline]
     pub(super) fn entry(&self, at: usize) -> Option<(u64, Exported)> {
         let theirs = self.ends().1;
         if !self.shared.export_page(theirs).gate().is_open() {
@@ -259,9 +264,11 @@ impl Rings {
         self.shared.exported_keys(theirs)[at].read()
     }
 
-    /// The indices of this end and of the other one for [`Shared::export_page`].
+    /// The indices of this end and of the other one for [`Shared::export_page`]: also those of the rings that
+    /// each of them writes.
+    #[inline]
     pub(super) fn ends(&self) -> (usize, usize) {
-        (1 - self.reads, self.reads)
+        (usize::from(!self.is_initiator), usize::from(self.is_initiator))
     }
 
     fn room_there(&self) -> Result<usize, Errno> {
