@@ -134,8 +134,9 @@ pub(crate) fn operation(sq: &SendQueue, position: u64) -> Served {
     sq.entry(position).map_or(Served::Write, |entry| served(&entry.wr))
 }
 
-/// Carries out one request by `transfer`. Returns the number of bytes that were copied.
-pub(crate) fn carry_out_one(wr: &SendWr, transfer: impl FnOnce(&[Access], &[Part<'_>]) -> usize) -> usize {
+/// The memory of the peer and the local memory of a request; `None` if the latter is not one range.
+#[inline]
+pub fn ranges(wr: &SendWr) -> Option<(Access, Part<'_>)> {
     let len = wr.len as usize;
     let local = match &wr.local {
         Local::Memory { addr, lkey } => {
@@ -143,9 +144,9 @@ pub(crate) fn carry_out_one(wr: &SendWr, transfer: impl FnOnce(&[Access], &[Part
             Part::Memory(Access { stag: *lkey, addr: *addr, len, rights })
         }
         Local::Inline(inline) => Part::Bytes(&inline[..len]),
-        _ => return 0,
+        _ => return None,
     };
-    transfer(&[wr.remote(0)], &[local]).min(len)
+    Some((wr.remote(0), local))
 }
 
 /// Carries out requests by copies, which `transfer` makes, from the `first` one on, whose first `from` bytes

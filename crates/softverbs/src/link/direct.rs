@@ -246,11 +246,6 @@ impl DirectCopy {
             && !matches!(self.imports.find(version, &exported), Import::Unmappable)
     }
 
-    /// Whether the peer has acted on all that it was sent, so that a direct copy keeps the order.
-    pub(super) fn is_settled(&self) -> bool {
-        self.owner.rings.is_settled()
-    }
-
     /// Copies between `local`, whose first element is unused, and the memory of the peer: the first `len`
     /// bytes of `remote`, which is the total length of the other elements. All accesses have the key and the
     /// rights of the first one. Returns the number of bytes copied.
@@ -259,6 +254,7 @@ impl DirectCopy {
     ///
     /// For a read the caller must hold grants to write all of `local` but the first element. With `backed`,
     /// loads and stores in all of `local` but the first element must not fault.
+    #[inline(always)]
     pub(super) unsafe fn copy(
         &mut self,
         local: &mut [libc::iovec],
@@ -267,7 +263,6 @@ impl DirectCopy {
         backed: bool,
     ) -> usize {
         let Some(&Access { stag, .. }) = remote.first() else { return 0 };
-        self.forget_revoked();
         let copied = match self.take(stag, backed) {
             None => 0,
             Some((version, exported)) => {
@@ -290,7 +285,6 @@ impl DirectCopy {
     /// Accesses a word of memory of the peer that this process can map, and returns the previous number; of a
     /// store, the stored one. `None`: nothing was done.
     pub(super) fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
-        self.forget_revoked();
         let accessed = self.take(remote.stag, true).and_then(|(version, exported)| {
             match self.imports.find(version, &exported) {
                 Import::Mapped(view) => view.access_word(remote, word),
@@ -302,6 +296,7 @@ impl DirectCopy {
     }
 
     /// Where this end publishes the key that it uses.
+    #[inline]
     fn hold(&self) -> &KeyInUse {
         let rings = &*self.owner.rings;
         rings.shared.export_page(rings.ends().1).hold()
@@ -309,6 +304,7 @@ impl DirectCopy {
 
     /// Takes a key, which the caller must release. Returns the version of its entry, and what the peer
     /// exports with it. `maps`: maps the memory, unless that was tried before.
+    #[inline]
     fn take(&mut self, stag: u32, maps: bool) -> Option<(u64, Exported)> {
         self.hold().take(stag);
         let (version, exported) = self.owner.rings.exported(stag)?;
@@ -331,6 +327,7 @@ impl DirectCopy {
 /// # Safety
 ///
 /// As for [`DirectCopy::copy`]; if the peer is this process, the key must be taken.
+#[inline(always)]
 unsafe fn copy_by_kernel(
     peer: &Peer,
     local: &mut [libc::iovec],
@@ -358,6 +355,7 @@ unsafe fn copy_by_kernel(
 }
 
 /// The first `len` bytes of accesses with the key and the rights of the first one.
+#[inline]
 fn within(remote: &[Access], mut len: usize) -> impl Iterator<Item = Access> + '_ {
     remote.iter().map(move |access| {
         let access =

@@ -17,7 +17,7 @@ use super::linger;
 use super::process::MOST;
 use super::ring::Rings;
 use super::shared::{SIZE, Shared};
-use super::tcp::{MAX_PARTS, Pieces, gather, link_error};
+use super::tcp::{MAX_PARTS, Pieces, gather, link_error, locate};
 use crate::instrument::Instruments;
 use crate::memory::{self, Grant};
 use crate::progress::engine::Engine;
@@ -28,10 +28,11 @@ use crate::socket::Socket;
 use crate::sys::{self, Errno};
 use rpma_metrics::Copies;
 use transport::access::{Access, Accessor, Unreachable};
-use transport::direct::{Part, WordAccess};
+use transport::direct::{Part, WordAccess, ranges};
 use transport::host::Served;
 use transport::iwarp::link::LinkError;
 use transport::step::reason;
+use transport::wr::SendWr;
 
 /// The epoll events when the peer has closed the socket or sends its final bytes.
 const END: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
@@ -293,13 +294,16 @@ impl Local {
         self.direct.is_some()
     }
 
+    #[inline]
     fn is_up(&self) -> bool {
         !self.end.has_come.load(Ordering::Acquire) && !self.rings.is_left_behind()
     }
 
-    /// Whether the memory of the peer may be accessed directly now.
-    fn is_ready(&self, direct: &DirectCopy) -> bool {
-        self.is_up() && (!self.is_stream || direct.is_settled())
+    /// Whether the memory of the peer may be accessed directly now: over a stream, the peer has acted on
+    /// everything that it was sent.
+    #[inline]
+    fn is_ready(&self) -> bool {
+        self.is_up() && (!self.is_stream || self.rings.is_settled())
     }
 
     /// Whether this end can map the memory that an access to a word needs. Only reads what seldom changes.
@@ -309,7 +313,7 @@ impl Local {
 
     /// Accesses a word of the peer's memory, if that is mapped; returns the previous number.
     pub(super) fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
-        if !self.is_ready(self.direct.as_ref()?) {
+        if !self.is_ready() {
             return None;
         }
         self.direct.as_mut()?.access_word(remote, word)
@@ -318,7 +322,7 @@ impl Local {
     /// Copies directly between the memory of the peer and `local`; returns the number of bytes copied.
     pub(super) fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
         let len = remote.iter().map(|access| access.len).sum::<usize>().min(MOST);
-        if len == 0 || !self.direct.as_ref().is_some_and(|direct| self.is_ready(direct)) {
+        if len == 0 || !self.is_ready() {
             return 0;
         }
         let Some(direct) = &mut self.direct else { return 0 };
@@ -347,6 +351,26 @@ impl Local {
         };
         self.grants.clear();
         copied
+    }
+
+    /// As [`Self::transfer`], for one request. A function apart, as it needs all registers.
+    #[inline(never)]
+    pub(super) fn transfer_one(&mut self, wr: &SendWr) -> usize {
+        let Some((remote, local)) = ranges(wr) else { return 0 };
+        let len = remote.len.min(MOST);
+        if len == 0 || !self.is_ready() {
+            return 0;
+        }
+        let Some(direct) = &mut self.direct else { return 0 };
+        let Ok((piece, grant)) = locate(&local, self.accessor) else { return 0 };
+        let backed = grant.as_ref().is_none_or(Grant::is_backed);
+        // The first element is for the call itself.
+        let first = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        let mut pieces = [first, libc::iovec { iov_len: len, ..piece }];
+        // SAFETY: `grant` covers the second piece and is held until the call has returned; for a read the
+        // access in `local` requires write permission. A piece without a grant is bytes of the connection, so
+        // with `backed` it cannot fault.
+        unsafe { direct.copy(&mut pieces, &[remote], len, backed) }
     }
 
     /// Unmaps memory of the peer whose keys it has revoked. Called in each step.

@@ -35,6 +35,7 @@ use transport::access::Access;
 use transport::direct::{Part, WordAccess};
 use transport::host::Served;
 use transport::iwarp::link::LinkError;
+use transport::wr::SendWr;
 
 /// The process exits: waits until the links that were closed have sent everything, until `deadline` at most.
 pub(crate) fn drain(deadline: Instant) {
@@ -104,6 +105,15 @@ impl Link {
         }
     }
 
+    /// As [`Link::transfer`], for one request.
+    #[inline]
+    pub(crate) fn transfer_one(&mut self, wr: &SendWr) -> usize {
+        match self {
+            Self::Tcp(_) => 0,
+            Self::Local(link) => link.transfer_one(wr),
+        }
+    }
+
     /// Whether this side can map the memory that an access to a word needs.
     pub(crate) fn maps(&self, remote: Access) -> bool {
         match self {
@@ -120,7 +130,7 @@ impl Link {
         }
     }
 
-    /// Requests were carried out by [`Link::transfer`] or [`Link::access_word`].
+    /// Requests were carried out by [`Link::transfer`], [`Link::transfer_one`] or [`Link::access_word`].
     pub(crate) fn transferred(&self, operation: Served, completed: u64, bytes: u64) {
         if let Self::Local(link) = self {
             link.transferred(operation, completed, bytes);

@@ -177,6 +177,7 @@ impl Peer {
     ///
     /// The peer may be this process. Then the ranges must be exported, and not be revoked before the call has
     /// returned.
+    #[inline(always)]
     pub(super) unsafe fn write(&self, local: &mut [libc::iovec], to: &mut Ranges) -> Result<usize, Errno> {
         let mut byte = 0u8;
         let guard = (self.proof.addr + NONCE as u64) as *mut u8;
@@ -210,6 +211,7 @@ impl Peer {
 
     /// Runs `call` to copy between `local`, whose first element becomes `first`, and `remote`. Returns the
     /// number of bytes copied, without the first range.
+    #[inline(always)]
     fn copy(
         &self,
         local: &mut [libc::iovec],

@@ -16,7 +16,7 @@ use crate::progress::liveness::{Liveness, LivenessCheck};
 use crate::progress::watch::Watch;
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
-use transport::access::{Access, Accessor, Unreachable};
+use transport::access::{Access, Accessor, Denied, Unreachable};
 use transport::direct::Part;
 use transport::iwarp::link::LinkError;
 
@@ -49,24 +49,32 @@ pub(super) fn gather<const N: usize>(
     grants: &mut Vec<Grant>,
 ) -> Result<(), LinkError> {
     for (i, part) in parts.iter().take(N - pieces.len()).enumerate() {
-        pieces.push(match part {
-            Part::Bytes(bytes) => {
-                libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
+        match locate(part, accessor) {
+            Ok((piece, grant)) => {
+                pieces.push(piece);
+                grants.extend(grant);
             }
-            Part::Memory(access) => match memory::acquire(*access, accessor) {
-                Ok(grant) => {
-                    let iov_base = grant.addr() as *mut libc::c_void;
-                    grants.push(grant);
-                    libc::iovec { iov_base, iov_len: access.len }
-                }
-                Err(denied) => {
-                    grants.clear();
-                    return Err(LinkError::Memory(i, Unreachable::Denied(denied)));
-                }
-            },
-        });
+            Err(denied) => {
+                grants.clear();
+                return Err(LinkError::Memory(i, Unreachable::Denied(denied)));
+            }
+        }
     }
     Ok(())
+}
+
+/// The local memory of a part, and its grant if it is registered memory.
+#[inline(always)]
+pub(super) fn locate(part: &Part<'_>, accessor: Accessor) -> Result<(libc::iovec, Option<Grant>), Denied> {
+    Ok(match part {
+        Part::Bytes(bytes) => {
+            (libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }, None)
+        }
+        Part::Memory(access) => {
+            let grant = memory::acquire(*access, accessor)?;
+            (libc::iovec { iov_base: grant.addr() as *mut libc::c_void, iov_len: access.len }, Some(grant))
+        }
+    })
 }
 
 pub(super) fn link_error(e: Errno) -> LinkError {

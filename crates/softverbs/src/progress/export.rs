@@ -74,6 +74,7 @@ impl ExportedKey {
 
     /// Called by the importer: the exported key, and a number that changes with each change of the entry.
     /// Before a copy this must be called after [`KeyInUse::take`].
+    #[inline]
     pub(crate) fn read(&self) -> Option<(u64, Exported)> {
         let version = self.version.load(Ordering::Acquire);
         if version == 0 || version % 2 == 1 {

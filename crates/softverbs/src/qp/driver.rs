@@ -554,6 +554,11 @@ impl StreamLink for Host<'_, Link> {
         self.link.as_mut().map_or(0, |link| link.transfer(remote, local))
     }
 
+    #[inline]
+    fn transfer_one(&mut self, wr: &SendWr) -> usize {
+        self.link.as_mut().map_or(0, |link| link.transfer_one(wr))
+    }
+
     fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
         self.access_mapped(remote, word)
     }

@@ -70,6 +70,7 @@ pub(crate) fn check_len(ret: isize) -> Result<usize, Errno> {
 }
 
 /// Makes a system call that does not wait for events, until no signal interrupts it.
+#[inline(always)]
 pub(crate) fn again<T: Default + PartialOrd>(mut call: impl FnMut() -> T) -> T {
     loop {
         let ret = call();

@@ -2,9 +2,10 @@
 //! The link of an iWARP connection: a stream of bytes, and direct copies beside it.
 
 use crate::access::{Access, Unreachable};
-use crate::direct::{Part, WordAccess};
+use crate::direct::{self, Part, WordAccess};
 use crate::host::{Host, Served};
 use crate::units::Errno;
+use crate::wr::SendWr;
 
 /// Why the link sent or received nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,10 @@ pub trait StreamLink: Host {
     /// [`Terms::transfers`](super::conn::Terms::transfers) is set and no earlier request is outstanding. The
     /// host must ensure that the peer has acted on everything that was sent over the link.
     fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize;
+    /// As [`StreamLink::transfer`], for one request.
+    fn transfer_one(&mut self, wr: &SendWr) -> usize {
+        direct::ranges(wr).map_or(0, |(remote, local)| self.transfer(&[remote], &[local]))
+    }
     /// Accesses a word of the peer's memory directly, and returns the previous number; of a store, any
     /// number. `None`: nothing was done, and the request goes over the link. Called as
     /// [`StreamLink::transfer`] is.

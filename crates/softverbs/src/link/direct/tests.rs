@@ -63,7 +63,7 @@ fn grant(direct: &mut DirectCopy, access: Access) {
 
 /// Whether a copy can be made now.
 fn is_open(direct: &DirectCopy, remote: Access) -> bool {
-    direct.is_settled() && direct.may_access(remote)
+    direct.owner.rings.is_settled() && direct.may_access(remote)
 }
 
 /// Whether all bytes were copied.

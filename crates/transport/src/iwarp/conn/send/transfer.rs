@@ -67,7 +67,7 @@ impl SendHalf {
             // If the result of an atomic operation cannot be stored, that is the failure of a queued request.
             true if wr.is_atomic() => 0,
             true => access_word(host, wr).map_or(0, |done| if done { WORD } else { 0 }),
-            false => direct::carry_out_one(wr, |remote, local| host.transfer(remote, local)),
+            false => host.transfer_one(wr).min(wr.len as usize),
         };
         let is_complete = n == wr.len as usize;
         if n > 0 {
