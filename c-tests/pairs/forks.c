@@ -5,6 +5,7 @@
 #include "link.h"
 
 #include <errno.h>
+#include <execinfo.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -24,6 +25,9 @@
 #define REGISTRARS 3
 /* of a child, which needs milliseconds */
 #define LIMIT_S 10
+/* the exit status of a child that hung */
+#define HUNG 99
+#define FRAMES 64
 
 static atomic_bool over;
 static atomic_uint registered;
@@ -62,6 +66,17 @@ listener(void *arg)
 	return NULL;
 }
 
+/* Says where the child hangs. */
+static void
+report_hang(int signal)
+{
+	void *frames[FRAMES];
+
+	(void)signal;
+	backtrace_symbols_fd(frames, backtrace(frames, FRAMES), STDERR_FILENO);
+	_exit(HUNG);
+}
+
 /* All objects are new: those of the parent belong to the parent. */
 static void
 child(struct side *side)
@@ -69,6 +84,7 @@ child(struct side *side)
 	struct region region;
 	struct node node;
 
+	signal(SIGALRM, report_hang);
 	alarm(LIMIT_S);
 	open_peer(&node, side);
 	region_new(&node, &region, SIZE, RPMA_MR_USAGE_WRITE_DST);
@@ -84,7 +100,10 @@ forking_initiator(struct side *side)
 	struct node listening;
 	struct node node;
 	unsigned hung = 0;
+	void *frame;
 
+	/* its first call loads a library, which a child that hangs must not do */
+	backtrace(&frame, 1);
 	open_peer(&node, side);
 	open_peer(&listening, side);
 	for (unsigned i = 0; i < REGISTRARS; i++)
@@ -99,7 +118,7 @@ forking_initiator(struct side *side)
 		if (pid == 0)
 			child(side);
 		EXPECT(waitpid(pid, &status, 0) == pid, "%s", strerror(errno));
-		if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+		if (WIFEXITED(status) && WEXITSTATUS(status) == HUNG)
 			hung++;
 		else
 			EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0, "child %u: status 0x%x", i, status);
