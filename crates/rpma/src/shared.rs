@@ -484,8 +484,8 @@ impl State {
     /// Counts a request that has succeeded.
     #[cfg(feature = "metrics")]
     fn count(&self, slot: u32, arrived: Arrived) {
-        let Some(work) = self.table.work(slot) else { return };
-        let (call, len, began) = work.request(self.table.left(slot));
+        let Some((work, complete)) = self.table.completing(slot) else { return };
+        let (call, len, began) = work.request(complete);
         let len = if call == Call::Receive { arrived.len } else { len };
         self.report.meter.done(call, len, began);
     }

@@ -50,6 +50,9 @@ struct Slot<W> {
     queue: Queue,
     /// Requests: all of them while it waits, then those without a completion.
     requests: u32,
+    /// Requests that were posted, once it is.
+    #[cfg(feature = "metrics")]
+    posted: u32,
     /// Nobody takes the result.
     is_detached: bool,
     /// Its default is nothing.
@@ -220,6 +223,10 @@ impl<W: Default> Table<W> {
         self.busy[queue as usize] += 1;
         let slot = &mut self.slots[number as usize];
         (slot.stage, slot.queue, slot.requests, slot.is_detached) = (stage, queue, requests, false);
+        #[cfg(feature = "metrics")]
+        {
+            slot.posted = requests;
+        }
         (number, slot)
     }
 
@@ -230,6 +237,8 @@ impl<W: Default> Table<W> {
             stage: Stage::Free,
             queue: Queue::Send,
             requests: 0,
+            #[cfg(feature = "metrics")]
+            posted: 0,
             is_detached: false,
             work: W::default(),
             arrived: Arrived::default(),
@@ -250,10 +259,12 @@ impl<W: Default> Table<W> {
         Some(&self.slots.get(number as usize)?.work)
     }
 
-    /// How many of its requests are not complete.
+    /// The operation whose request a completion belongs to, and how many of its requests are complete.
+    /// Nothing if all that were posted are.
     #[cfg(feature = "metrics")]
-    pub(crate) fn left(&self, number: u32) -> u32 {
-        self.slots.get(number as usize).map_or(0, |slot| slot.requests)
+    pub(crate) fn completing(&self, number: u32) -> Option<(&W, u32)> {
+        let slot = self.slots.get(number as usize).filter(|slot| slot.stage == Stage::Posted)?;
+        Some((&slot.work, slot.posted - slot.requests))
     }
 
     /// What the operations that are not posted yet own.
@@ -276,6 +287,10 @@ impl<W: Default> Table<W> {
     pub(crate) fn not_posted(&mut self, number: u32, posted: u32, error: Error, after: &mut After<W>) {
         let Some(slot) = self.slots.get_mut(number as usize) else { return };
         slot.error.get_or_insert(error);
+        #[cfg(feature = "metrics")]
+        {
+            slot.posted = posted;
+        }
         for _ in posted..slot.requests {
             self.one_less(number, after);
         }

@@ -170,11 +170,11 @@ impl Kept {
         self.call
     }
 
-    /// The function of the request that is the first of `left` that are not complete, and the bytes that it
-    /// transfers, unless it is a receive; when the operation was made.
+    /// The function of the request behind the first `complete` ones, and the bytes that it transfers, unless
+    /// it is a receive; when the operation was made.
     #[cfg(feature = "metrics")]
-    pub(crate) fn request(&self, left: u32) -> (Call, usize, Began) {
-        let request = self.requests().len().checked_sub(left as usize).map(|at| &self.requests()[at]);
+    pub(crate) fn request(&self, complete: u32) -> (Call, usize, Began) {
+        let request = self.requests().get(complete as usize);
         let (call, buf) =
             request.map_or((self.call, self.buf.as_ref()), |request| (request.call(), request.buf()));
         let len = if call == Call::Store { 8 } else { buf.map_or(0, |buf| buf.len()) };

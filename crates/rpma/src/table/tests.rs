@@ -196,3 +196,33 @@ fn any_order_of_cancellation() {
         schedule(seed);
     }
 }
+
+/// Which request of a batch is counted when a completion comes.
+#[cfg(all(feature = "metrics", feature = "soft"))]
+#[test]
+fn the_request_of_a_completion() {
+    use crate::call::Call;
+    use crate::remote;
+    use crate::testing::{Faults, pair};
+    use crate::work::{Flush, Kept, Store};
+
+    let pair = pair(1, Faults::none()).unwrap();
+    let to = pair.client.remote(0).unwrap().slice(0..8).unwrap();
+    let flush = || Flush { range: to, how: remote::Flush::Visible }.into();
+    let mut table = Table::new(8, 1);
+    let mut after = After::default();
+    let slot = table.add(Queue::Send, Kept::whole(vec![flush(), Store { value: 1, to }.into(), flush()]), 3);
+    table.next(Queue::Send).unwrap();
+    let counted = |table: &Table<Kept>, slot| {
+        let (work, complete) = table.completing(slot)?;
+        let (call, len, _) = work.request(complete);
+        Some((call, len))
+    };
+    table.not_posted(slot, 2, error(), &mut after);
+    for request in [(Call::Flush, 0), (Call::Store, 8)] {
+        assert_eq!(counted(&table, slot), Some(request));
+        table.complete(slot, Ok(Arrived::default()), &mut after);
+    }
+    assert_eq!(counted(&table, slot), None, "a completion that no request has");
+    after.run();
+}
