@@ -114,6 +114,7 @@ pub(crate) fn not_begun(to: impl Display, error: &Error) {
 }
 
 /// The call in the current span of this thread, for another thread.
+#[cfg(any(feature = "tokio", feature = "async-io"))]
 pub(crate) fn in_span<T>(call: impl FnOnce() -> T) -> impl FnOnce() -> T {
     #[cfg(feature = "tracing")]
     {
