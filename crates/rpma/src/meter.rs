@@ -47,7 +47,7 @@ struct Done {
     seconds: Histogram,
 }
 
-/// What is rare, to be counted when the connection is unlocked: its labels are looked up by the recorder.
+/// Events that are counted after the connection is unlocked: the recorder looks up their labels.
 #[derive(Default)]
 pub(crate) struct Counts {
     #[cfg(feature = "metrics")]
