@@ -2,8 +2,8 @@
 //! Accepting streams.
 //!
 //! A handshake belongs to the acceptor, not to the future that has begun it, so that futures may be dropped,
-//! and a client that does not go on delays no other one. Each of them wakes all futures that wait: whichever
-//! is polled first takes a stream, and those that were dropped are not missed.
+//! and a client that stalls delays no other one. Each of them wakes all futures that wait: whichever is
+//! polled first takes a stream, and a dropped future takes no wake-up from another one.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use crate::ready;
 use crate::shared::{Shared, State};
 
 /// The number of handshakes at once: each has a queue pair and 560 KiB of registered memory, which a client
-/// that does nothing more costs until its time is over (10 s with software RDMA over iWARP).
+/// that does nothing more costs until it times out (10 s with software RDMA over iWARP).
 const HANDSHAKES: usize = 32;
 
 /// Accepts the streams of [`Stream::connect`].
