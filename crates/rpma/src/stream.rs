@@ -44,6 +44,7 @@
 #![forbid(unsafe_code)]
 
 mod acceptor;
+mod waiters;
 mod wakers;
 
 use std::collections::VecDeque;

@@ -7,8 +7,9 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Wake, Waker};
+use std::task::{Poll, Waker};
 
+use super::waiters::Waiters;
 use super::{Pools, QUEUE, Stream, VERSION};
 use crate::conn::Conn;
 use crate::error::{Error, ErrorKind, Result};
@@ -65,15 +66,25 @@ impl Acceptor {
     /// As for [`Listener::accept`] and [`Incoming::accept`]; [`ErrorKind::Invalid`] if the request is not for
     /// a stream, which rejects it. The acceptor can be used further.
     pub async fn accept(&self) -> Result<Stream> {
-        std::future::poll_fn(|context| ready::in_budget(context, |context| self.poll(context.waker()))).await
+        let waiter = self.waiters.waiter();
+        let accepted = std::future::poll_fn(|context| {
+            ready::in_budget(context, |context| {
+                waiter.wait(context.waker());
+                self.poll()
+            })
+        });
+        let accepted = accepted.await;
+        drop(waiter);
+        // There is room now, and more of them may have ended.
+        self.waiters.wake_all();
+        accepted
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Handshake>> {
         self.handshakes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn poll(&self, waker: &Waker) -> Poll<Result<Stream>> {
-        self.waiters.add(waker);
+    fn poll(&self) -> Poll<Result<Stream>> {
         if let Err(error) = self.begin_arrived() {
             return Poll::Ready(Err(error));
         }
@@ -110,15 +121,11 @@ impl Acceptor {
                 .iter()
                 .find_map(|shared| Some((shared, shared.poll_until(&self.waker, State::is_established)?)))?;
             let mut handshakes = self.lock();
-            let was_full = handshakes.len() == HANDSHAKES;
             let found = handshakes.iter().position(|handshake| Arc::ptr_eq(&handshake.shared, shared));
             let ended = found.map(|at| handshakes.remove(at));
             drop(handshakes);
             // Otherwise another task has taken it.
             if let Some(ended) = ended {
-                if was_full {
-                    self.waiters.wake_all();
-                }
                 return Some(result.map(|()| ended.stream()));
             }
         }
@@ -165,46 +172,21 @@ impl std::fmt::Debug for Handshake {
     }
 }
 
-/// The tasks that wait for a stream.
-#[derive(Debug, Default)]
-struct Waiters(Mutex<Vec<Waker>>);
-
-impl Waiters {
-    fn lock(&self) -> MutexGuard<'_, Vec<Waker>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn add(&self, waker: &Waker) {
-        let mut wakers = self.lock();
-        if !wakers.iter().any(|known| known.will_wake(waker)) {
-            wakers.push(waker.clone());
-        }
-    }
-
-    fn wake_all(&self) {
-        let wakers = std::mem::take(&mut *self.lock());
-        wakers.into_iter().for_each(Waker::wake);
-    }
-}
-
-impl Wake for Waiters {
-    fn wake(self: Arc<Self>) {
-        self.wake_all();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.wake_all();
-    }
-}
-
 #[cfg(all(test, feature = "soft"))]
 mod tests {
     use std::io::Write;
     use std::net::TcpStream;
     use std::time::Duration;
 
+    use futures_lite::future::poll_once;
+
     use super::*;
     use crate::{Peer, Provider, private_data};
+
+    fn acceptor() -> Acceptor {
+        let peer = Peer::open("127.0.0.1:0", Provider::Soft).unwrap();
+        Acceptor::new(peer.listen("127.0.0.1:0").unwrap())
+    }
 
     /// A client that sends its request (MPA, RFC 5044 and RFC 6581) and announces a first message, which it
     /// does not send.
@@ -220,14 +202,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_future_that_is_dropped_leaves_no_waker() {
+        let acceptor = acceptor();
+        let (mut one, mut two) = (Box::pin(acceptor.accept()), Box::pin(acceptor.accept()));
+        assert!(poll_once(&mut one).await.is_none() && poll_once(&mut two).await.is_none());
+        drop(one);
+        assert_eq!(acceptor.waiters.count(), 1, "the other one, of the same task, still waits");
+        drop(two);
+        assert_eq!(acceptor.waiters.count(), 0);
+    }
+
+    #[tokio::test]
     async fn requests_beyond_the_handshakes_at_once_wait_in_the_listener() {
-        let peer = Peer::open("127.0.0.1:0", Provider::Soft).unwrap();
-        let acceptor = Acceptor::new(peer.listen("127.0.0.1:0").unwrap());
+        let acceptor = acceptor();
         let at = acceptor.local_addr().unwrap();
         let polled_until = |is_reached: fn(&Acceptor, usize) -> bool, number| {
             let acceptor = &acceptor;
             let polled = std::future::poll_fn(move |context| {
-                assert!(acceptor.poll(context.waker()).is_pending());
+                assert!(acceptor.poll().is_pending());
                 if is_reached(acceptor, number) {
                     return Poll::Ready(());
                 }
