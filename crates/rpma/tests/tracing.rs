@@ -194,3 +194,54 @@ fn reports_come_when_the_connection_is_unlocked() {
     is_done.recv_timeout(std::time::Duration::from_secs(10)).expect("a deadlock");
     assert_eq!(lines.take().len(), 1);
 }
+
+/// A subscriber that accepts another stream when it gets the span of one.
+#[cfg(feature = "stream")]
+#[test]
+fn spans_of_streams_come_when_the_acceptor_is_unlocked() {
+    use futures_lite::future::poll_once;
+    use rpma::stream::{Acceptor, Stream};
+
+    struct Uses(Lines, Mutex<Option<Arc<Acceptor>>>);
+
+    impl Subscriber for Uses {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            self.0.enabled(metadata)
+        }
+        fn new_span(&self, attributes: &Attributes<'_>) -> Id {
+            let acceptor = self.1.lock().unwrap().take();
+            if let Some(acceptor) = acceptor {
+                assert!(futures_lite::future::block_on(poll_once(acceptor.accept())).is_none());
+            }
+            self.0.new_span(attributes)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, _: &Event<'_>) {}
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let peer = Peer::open("127.0.0.1:0", Provider::Soft).unwrap();
+    let acceptor = Arc::new(Acceptor::new(peer.listen("127.0.0.1:0").unwrap()));
+    let addr = acceptor.local_addr().unwrap();
+    let lines = Lines::default();
+    let subscriber = Uses(lines.clone(), Mutex::new(Some(acceptor.clone())));
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let stream = tracing::subscriber::with_default(subscriber, || runtime().block_on(acceptor.accept()));
+        done.send(stream.is_ok()).unwrap();
+    });
+    // With a subscriber, too: while there is one alone, tracing asks that of the thread that is first at a
+    // span.
+    let client = lines.clone();
+    std::thread::spawn(move || {
+        tracing::subscriber::with_default(client, || {
+            runtime().block_on(Stream::connect(&peer, addr)).unwrap()
+        })
+    });
+    assert!(is_done.recv_timeout(std::time::Duration::from_secs(10)).expect("a deadlock"));
+    let seen = lines.take();
+    assert_eq!(with(&seen, "incoming=true").len(), 1, "{seen:#?}");
+}

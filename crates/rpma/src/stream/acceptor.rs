@@ -5,6 +5,7 @@
 //! and a client that stalls delays no other one. Each of them wakes all futures that wait: whichever is
 //! polled first takes a stream, and a dropped future takes no wake-up from another one.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
@@ -29,13 +30,25 @@ const HANDSHAKES: usize = 32;
 /// as fewer than 32 are slow. They are closed with the acceptor.
 #[derive(Debug)]
 pub struct Acceptor {
-    /// In the order in which they began.
-    handshakes: Mutex<Vec<Handshake>>,
+    places: Mutex<Places>,
     listener: Listener,
     waiters: Arc<Waiters>,
     /// Wakes all waiters.
     waker: Waker,
 }
+
+/// The handshakes, [`HANDSHAKES`] at most.
+#[derive(Debug, Default)]
+struct Places {
+    /// How many are begun at this moment, while this is not locked.
+    beginning: usize,
+    under_way: Vec<Handshake>,
+    /// In the order in which they ended, until a future takes them.
+    ended: VecDeque<Result<Handshake>>,
+}
+
+/// The place of a handshake while it is begun.
+struct Place<'a>(&'a Acceptor);
 
 /// A stream that is being established.
 struct Handshake {
@@ -50,7 +63,7 @@ impl Acceptor {
         listener.set_queues(QUEUE, QUEUE);
         let waiters = Arc::new(Waiters::default());
         let waker = Waker::from(waiters.clone());
-        Self { handshakes: Mutex::default(), listener, waiters, waker }
+        Self { places: Mutex::default(), listener, waiters, waker }
     }
 
     /// The address on which it listens.
@@ -80,53 +93,57 @@ impl Acceptor {
         accepted
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Handshake>> {
-        self.handshakes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn poll(&self) -> Poll<Result<Stream>> {
-        if let Err(error) = self.begin_arrived() {
-            return Poll::Ready(Err(error));
-        }
-        self.take_ended().map_or(Poll::Pending, Poll::Ready)
+        self.begin_arrived();
+        self.find_ended();
+        let ended = self.lock().ended.pop_front();
+        ended.map_or(Poll::Pending, |ended| Poll::Ready(ended.map(Handshake::stream)))
     }
 
     /// Begins the handshakes of all requests that have arrived, as far as there is room.
-    fn begin_arrived(&self) -> Result<()> {
-        if self.begin_prepared(None)? {
+    fn begin_arrived(&self) {
+        if self.begin_prepared(None) {
             // What this wakes may use the acceptor: it is not locked.
             self.listener.watch(&self.waker);
-            self.begin_prepared(Some(&self.waker))?;
+            self.begin_prepared(Some(&self.waker));
         }
-        Ok(())
     }
 
     /// The same for requests that the listener has prepared; whether there is room for more. `waker` is woken
     /// when there is another one.
-    fn begin_prepared(&self, waker: Option<&Waker>) -> Result<bool> {
-        let mut handshakes = self.lock();
-        while handshakes.len() < HANDSHAKES {
-            let Some(incoming) = self.listener.next(waker) else { return Ok(true) };
-            handshakes.push(Handshake::begin(incoming?)?);
+    fn begin_prepared(&self, waker: Option<&Waker>) -> bool {
+        loop {
+            let mut places = self.lock();
+            if places.taken() >= HANDSHAKES {
+                return false;
+            }
+            let Some(incoming) = self.listener.next(waker) else { return true };
+            places.beginning += 1;
+            drop(places);
+            let _place = Place(self);
+            // This takes time, and a subscriber to its reports may use the acceptor: it is not locked.
+            let begun = incoming.and_then(Handshake::begin);
+            let mut places = self.lock();
+            match begun {
+                Ok(handshake) => places.under_way.push(handshake),
+                Err(error) => places.ended.push_back(Err(error)),
+            }
         }
-        Ok(false)
     }
 
-    /// Takes the first handshake that has ended.
-    fn take_ended(&self) -> Option<Result<Stream>> {
-        loop {
-            // What their progress wakes may use the acceptor: it is not locked.
-            let all: Vec<_> = self.lock().iter().map(|handshake| handshake.shared.clone()).collect();
-            let (shared, result) = all
-                .iter()
-                .find_map(|shared| Some((shared, shared.poll_until(&self.waker, State::is_established)?)))?;
-            let mut handshakes = self.lock();
-            let found = handshakes.iter().position(|handshake| Arc::ptr_eq(&handshake.shared, shared));
-            let ended = found.map(|at| handshakes.remove(at));
-            drop(handshakes);
-            // Otherwise another task has taken it.
-            if let Some(ended) = ended {
-                return Some(result.map(|()| ended.stream()));
+    /// Finds the handshakes that have ended. The others wake all waiters when they do.
+    fn find_ended(&self) {
+        // What their progress wakes may use the acceptor: it is not locked.
+        let all: Vec<_> = self.lock().under_way.iter().map(|handshake| handshake.shared.clone()).collect();
+        for shared in &all {
+            if let Some(result) = shared.poll_until(&self.waker, State::is_established) {
+                let failed = self.lock().end(shared, result);
+                // So may a subscriber to the end of its span.
+                drop(failed);
             }
         }
     }
@@ -142,6 +159,32 @@ impl Acceptor {
     #[cfg(feature = "soft")]
     pub(crate) fn listener(&self) -> &Listener {
         &self.listener
+    }
+}
+
+impl Places {
+    /// How many are not free.
+    fn taken(&self) -> usize {
+        self.beginning + self.under_way.len() + self.ended.len()
+    }
+
+    /// A handshake has ended, unless another task has seen it before. Returns one that has failed, to be
+    /// dropped when this is unlocked.
+    fn end(&mut self, shared: &Arc<Shared>, result: Result<()>) -> Option<Handshake> {
+        let at = self.under_way.iter().position(|handshake| Arc::ptr_eq(&handshake.shared, shared))?;
+        let handshake = self.under_way.remove(at);
+        let (ended, failed) = match result {
+            Ok(()) => (Ok(handshake), None),
+            Err(error) => (Err(error), Some(handshake)),
+        };
+        self.ended.push_back(ended);
+        failed
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.lock().beginning -= 1;
     }
 }
 
@@ -174,7 +217,7 @@ impl std::fmt::Debug for Handshake {
 
 #[cfg(all(test, feature = "soft"))]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::net::TcpStream;
     use std::time::Duration;
 
@@ -188,10 +231,10 @@ mod tests {
         Acceptor::new(peer.listen("127.0.0.1:0").unwrap())
     }
 
-    /// A client that sends its request (MPA, RFC 5044 and RFC 6581) and announces a first message, which it
+    /// A client that sends a request (MPA, RFC 5044 and RFC 6581) and announces a first message, which it
     /// does not send.
-    fn stalled(at: SocketAddr) -> TcpStream {
-        let private_data = private_data::encode(&[], VERSION).unwrap();
+    fn stalled(at: SocketAddr, version: &[u8]) -> TcpStream {
+        let private_data = private_data::encode(&[], version).unwrap();
         let mut request = b"MPA ID Req Frame\x10\x02\0".to_vec();
         request.push((4 + private_data.len()) as u8);
         request.extend([0x80, 1, 0x80, 1]);
@@ -199,6 +242,37 @@ mod tests {
         let mut stream = TcpStream::connect(at).unwrap();
         stream.write_all(&request).unwrap();
         stream
+    }
+
+    #[tokio::test]
+    async fn requests_for_something_else_do_not_keep_back_a_stream() {
+        let acceptor = acceptor();
+        let at = acceptor.local_addr().unwrap();
+        let mut client = stalled(at, VERSION);
+        while acceptor.lock().taken() == 0 {
+            assert!(poll_once(acceptor.accept()).await.is_none());
+        }
+        // Its first message: an RDMA write without data, of DDP and RDMAP version 1, without CRC.
+        client.read_exact(&mut [0; 20]).unwrap();
+        let mut message = vec![0, 14, 0xc1, 0x40];
+        message.extend([0; 16]);
+        client.write_all(&message).unwrap();
+        let mut others = Vec::new();
+        let accepts = async {
+            loop {
+                // There is always another one.
+                others.push(stalled(at, b"other"));
+                while !acceptor.listener.has_prepared() {
+                    acceptor.listener.process();
+                    tokio::task::yield_now().await;
+                }
+                if acceptor.accept().await.is_ok() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(8), accepts).await.expect("the stream is not returned");
     }
 
     #[tokio::test]
@@ -231,21 +305,22 @@ mod tests {
         };
         let mut clients = Vec::new();
         for number in 1..=HANDSHAKES {
-            clients.push(stalled(at));
-            polled_until(|acceptor, number| acceptor.lock().len() == number, number).await.unwrap();
+            clients.push(stalled(at, VERSION));
+            polled_until(|acceptor, number| acceptor.lock().taken() == number, number).await.unwrap();
         }
-        clients.push(stalled(at));
-        let waits =
-            |acceptor: &Acceptor, number| acceptor.lock().len() == number && acceptor.listener.has_prepared();
+        clients.push(stalled(at, VERSION));
+        let waits = |acceptor: &Acceptor, number| {
+            acceptor.lock().taken() == number && acceptor.listener.has_prepared()
+        };
         polled_until(waits, HANDSHAKES).await.expect("the last one does not wait");
 
         // One that ends makes room.
         drop(clients.remove(0));
         let ended = tokio::time::timeout(Duration::from_secs(8), acceptor.accept()).await;
         assert!(ended.expect("it has not ended").is_err());
-        assert_eq!(acceptor.lock().len(), HANDSHAKES - 1);
-        acceptor.begin_arrived().unwrap();
-        assert_eq!(acceptor.lock().len(), HANDSHAKES);
+        assert_eq!(acceptor.lock().taken(), HANDSHAKES - 1);
+        acceptor.begin_arrived();
+        assert_eq!(acceptor.lock().taken(), HANDSHAKES);
         assert!(!acceptor.listener.has_prepared());
     }
 }
