@@ -67,9 +67,9 @@ impl Owner {
 
     fn export(&self, exported: Exported) {
         let prepare = || self.rings.shared.prepare_exported_keys(self.rings.ends().0).is_ok();
-        self.ledger.export(exported, self.own().gate(), prepare, || self.exported_keys());
-        // The entry may have had another key.
-        self.own().changed();
+        if self.ledger.export(exported, self.own().gate(), prepare, || self.exported_keys()) {
+            self.own().changed();
+        }
     }
 
     /// Waits until the peer has finished its copy or cannot copy any more. False if that takes longer than
@@ -122,7 +122,7 @@ impl Exporter for Owner {
         if self.ledger.revoke(stag, || self.exported_keys()) {
             // The peer may have mapped the memory.
             self.own().changed();
-            let _ = self.rings.notify_peer();
+            self.rings.wake_reader();
         }
         self.revoked.fetch_add(1, Ordering::Release);
         let began = Instant::now();
@@ -194,12 +194,13 @@ impl DirectCopy {
             has_executed: AtomicBool::new(false),
         });
         memory::add_exporter(&owner).map_err(error)?;
-        rings.copy_directly();
+        rings.copy_directly(true);
         Ok(Self { owner, peer, last: (0, 0, 0), imports: Imports::default() })
     }
 
     /// The connection ends: the peer begins no further copy.
     pub(super) fn close(self) {
+        self.owner.rings.copy_directly(false);
         if !self.owner.rings.is_left_behind() {
             self.owner.ledger.close(self.owner.own().gate());
         }
@@ -219,12 +220,20 @@ impl DirectCopy {
         }
     }
 
-    /// Unmaps memory of the peer whose keys it has revoked.
+    /// Unmaps memory of the peer whose keys it has revoked or replaced.
     #[inline]
     pub(super) fn forget_revoked(&mut self) {
+        if self.owner.rings.exports_have_changed() {
+            self.forget_changed();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn forget_changed(&mut self) {
         let Self { owner, imports, .. } = self;
-        let page = owner.rings.shared.export_page(owner.rings.ends().1);
-        imports.forget_revoked(page.changes(), |at| Some(owner.rings.entry(at)?.0));
+        owner.rings.note_changes();
+        imports.forget_revoked(|at| Some(owner.rings.entry(at)?.0));
     }
 
     /// Whether the peer exports a key for this access. An atomic operation also requires that its memory can

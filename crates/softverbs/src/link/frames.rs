@@ -134,7 +134,6 @@ impl Local {
     /// The next packets in the ring; `Ok(None)` if there are none. `Err`: the peer has closed the link, or
     /// the link has failed.
     pub(super) fn receive_packets(&mut self) -> Result<Option<Delivered>, LinkError> {
-        self.forget_revoked();
         let mut packets: Vec<u8> = Vec::new();
         let mut stride = 0;
         loop {

@@ -242,7 +242,6 @@ impl Local {
 
     /// Receives bytes; 0 is the end of the stream.
     pub(super) fn receive(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
-        self.forget_revoked();
         let n = self.look(into.len())?;
         if n == 0 {
             return sys::recv(&self.socket, into).map_err(link_error);
@@ -373,7 +372,7 @@ impl Local {
         unsafe { direct.copy(&mut pieces, &[remote], len, backed) }
     }
 
-    /// Unmaps memory of the peer whose keys it has revoked. Called in each step.
+    /// Unmaps memory of the peer whose keys it has revoked. Called at the beginning of each step.
     #[inline]
     pub(super) fn forget_revoked(&mut self) {
         if let Some(direct) = self.direct.as_mut().filter(|_| !self.rings.is_left_behind()) {

@@ -114,6 +114,14 @@ impl Link {
         }
     }
 
+    /// Unmaps memory of the peer whose keys it has revoked.
+    #[inline]
+    pub(crate) fn forget_revoked(&mut self) {
+        if let Self::Local(link) = self {
+            link.forget_revoked();
+        }
+    }
+
     /// Whether this side can map the memory that an access to a word needs.
     pub(crate) fn maps(&self, remote: Access) -> bool {
         match self {

@@ -213,6 +213,14 @@ impl Packets {
         self.shared.as_mut().map_or(0, |shared| shared.transfer(remote, local))
     }
 
+    /// Unmaps memory of the peer whose keys it has revoked.
+    #[inline]
+    pub(crate) fn forget_revoked(&mut self) {
+        if let Some(shared) = &mut self.shared {
+            shared.forget_revoked();
+        }
+    }
+
     /// Whether this side can map the memory that an access to a word needs.
     pub(crate) fn maps(&self, remote: Access) -> bool {
         self.shared.as_ref().is_some_and(|shared| shared.maps(remote))

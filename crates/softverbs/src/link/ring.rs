@@ -72,6 +72,8 @@ pub(crate) struct Rings {
     full: AtomicBool,
     /// Whether this end copies directly with the keys that the peer exports.
     copies_directly: AtomicBool,
+    /// The number of changes of the peer's exported keys that this end has acted on.
+    changes: AtomicU32,
     settling: Settling,
 }
 
@@ -100,6 +102,7 @@ impl Rings {
             taken_by_peer: AtomicU64::new(0),
             full: AtomicBool::new(false),
             copies_directly: AtomicBool::new(false),
+            changes: AtomicU32::new(0),
             settling: Settling::new(config::get().policy),
         }
     }
@@ -146,6 +149,16 @@ impl Rings {
             // The peer has unread notifications; or it has closed the socket, which TCP reports.
             Ok(_) | Err(libc::EAGAIN | libc::EPIPE | libc::ECONNRESET) => Ok(()),
             Err(e) => Err(e),
+        }
+    }
+
+    /// Wakes the peer if it has requested a notification of bytes. Otherwise nothing is sent: a peer that
+    /// polls does not count a byte that it has not requested, and would never read it.
+    pub(super) fn wake_reader(&self) {
+        let reader = self.output().reader();
+        if reader.must_wake() && self.notify_peer().is_err() {
+            // The next bytes notify it.
+            reader.about_to_sleep();
         }
     }
 
@@ -242,9 +255,22 @@ impl Rings {
         self.output().acted().load(Ordering::Acquire) == self.put.load(Ordering::Relaxed)
     }
 
-    /// This end copies directly from now on.
-    pub(super) fn copy_directly(&self) {
-        self.copies_directly.store(true, Ordering::Relaxed);
+    /// Whether this end copies directly from now on.
+    pub(super) fn copy_directly(&self, copies: bool) {
+        self.copies_directly.store(copies, Ordering::Relaxed);
+    }
+
+    /// Whether the peer's exported keys have changed since [`Rings::note_changes`].
+    #[inline]
+    pub(super) fn exports_have_changed(&self) -> bool {
+        let changes = self.shared.export_page(self.ends().1).changes();
+        changes != self.changes.load(Ordering::Relaxed)
+    }
+
+    /// Called before this end acts on the changes of the peer's exported keys.
+    pub(super) fn note_changes(&self) {
+        let changes = self.shared.export_page(self.ends().1).changes();
+        self.changes.store(changes, Ordering::Relaxed);
     }
 
     /// The key that the peer exports in the entry for `stag`, and the version of the entry. Before a copy
@@ -353,7 +379,9 @@ impl PeerNotify for Rings {
         let readable = self.bytes_there() != Ok(0);
         let put = self.put.load(Ordering::Relaxed);
         let used = || put.wrapping_sub(self.output().taken().load(Ordering::Acquire));
-        readable || (self.full.load(Ordering::SeqCst) && used() <= (SIZE - ROOM) as u64)
+        let writable = || self.full.load(Ordering::SeqCst) && used() <= (SIZE - ROOM) as u64;
+        let changed = || self.copies_directly.load(Ordering::Relaxed) && self.exports_have_changed();
+        readable || writable() || changed()
     }
 
     fn is_idle(&self) -> bool {

@@ -142,7 +142,7 @@ impl ExportPage {
         &self.gate
     }
 
-    /// An exported key was replaced, or one with a file was revoked.
+    /// An exported key was replaced, or one with a file was revoked: the other end may have mapped it.
     pub(super) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Release);
     }

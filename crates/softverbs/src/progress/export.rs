@@ -189,29 +189,32 @@ impl<const N: usize> Ledger<N> {
     }
 
     /// Exports a key with these rights in addition to those already exported. `prepare` allocates the memory
-    /// of `exported_keys` before the first export; if it fails, nothing is exported.
+    /// of `exported_keys` before the first export; if it fails, nothing is exported. Returns whether that
+    /// replaces what the peer may have mapped.
     pub(crate) fn export<'a>(
         &self,
         exported: Exported,
         gate: &ExportGate,
         prepare: impl FnOnce() -> bool,
         exported_keys: impl FnOnce() -> &'a [ExportedKey; N],
-    ) {
+    ) -> bool {
         let mut entries = lock(&self.0);
         if entries.state == State::New {
             entries.state = if prepare() { State::Open } else { State::Closed };
         }
         if entries.state == State::Closed {
-            return;
+            return false;
         }
         let at = Self::place(exported.stag);
         let (stag, before) = entries.exported[at];
         let rights = if stag == exported.stag { before | exported.rights } else { exported.rights };
-        if (stag, before) != (exported.stag, rights) {
-            entries.exported[at] = (exported.stag, rights);
-            exported_keys()[at].begin(Exported { rights, ..exported });
-            gate.open();
+        if (stag, before) == (exported.stag, rights) {
+            return false;
         }
+        entries.exported[at] = (exported.stag, rights);
+        exported_keys()[at].begin(Exported { rights, ..exported });
+        gate.open();
+        stag != NOTHING
     }
 
     /// Revokes a key: no copy with it begins from now on; [`KeyInUse::is_of`] tells whether one is in

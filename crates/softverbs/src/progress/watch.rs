@@ -45,10 +45,11 @@ const NOTIFIED: u32 = reason::READABLE | reason::WRITABLE;
 
 /// Shared memory through which a peer on this host sends and receives.
 pub(crate) trait PeerNotify: Send + Sync {
-    /// Requests a notification of the peer when it puts bytes there, or makes room for which this end waits.
+    /// Requests a notification of the peer when it puts bytes there, makes room for which this end waits, or
+    /// revokes a key.
     /// If the peer misses the request, [`PeerNotify::has_news`] is true afterwards.
     fn request_notify(&self);
-    /// Whether there are bytes to take, or room for which this end waits.
+    /// Whether there are bytes to take, room for which this end waits, or changes of the peer's keys.
     fn has_news(&self) -> bool;
     /// Whether there is nothing to do: no news, and this is not a child after fork(2), which must end the
     /// connection.

@@ -338,6 +338,9 @@ impl<'a, L> Host<'a, L> {
 
 impl<L: QpLink> Stepping for Host<'_, L> {
     fn step<C: Connection<Self>>(&mut self, conn: &mut C, why: u32, budget: Budget) -> Stepped {
+        if let Some(link) = self.link {
+            link.forget_revoked();
+        }
         conn.step(self, why, budget)
     }
 

@@ -79,6 +79,8 @@ impl Transport {
 pub(super) trait QpLink {
     /// The peer has made an access that was granted.
     fn granted(&mut self, _access: Access, _grant: &Grant) {}
+    /// A step begins: unmaps memory of the peer whose keys it has revoked.
+    fn forget_revoked(&mut self) {}
     /// Whether this side can map the memory that an access to a word needs.
     fn maps(&self, _remote: Access) -> bool {
         false
@@ -100,6 +102,10 @@ impl QpLink for Link {
         self.granted(access, grant);
     }
 
+    fn forget_revoked(&mut self) {
+        self.forget_revoked();
+    }
+
     fn maps(&self, remote: Access) -> bool {
         self.maps(remote)
     }
@@ -116,6 +122,10 @@ impl QpLink for Link {
 impl QpLink for Packets {
     fn granted(&mut self, access: Access, grant: &Grant) {
         self.granted(access, grant);
+    }
+
+    fn forget_revoked(&mut self) {
+        self.forget_revoked();
     }
 
     fn maps(&self, remote: Access) -> bool {

@@ -4,8 +4,8 @@
 //! they are atomic with respect to those of the owner and of other initiators.
 //!
 //! The guarantees are those of other direct copies: the key is published before the export is checked, and
-//! a deregistration waits until it is not in use. It then notifies this end, which unmaps the memory when the
-//! connection is next driven: until then the memory of the file is not free.
+//! a deregistration waits until it is not in use. It then wakes this end if that waits for bytes of the ring.
+//! The next step of the connection unmaps the memory: until then the memory of the file is not free.
 //!
 //! The peer cannot cause an access outside of the mapping: ranges are checked against the description of the
 //! key at the time of mapping, which is private to this process, and the seal keeps the file from shrinking.
@@ -52,8 +52,6 @@ struct Entry {
 #[derive(Default)]
 pub(super) struct Imports {
     entries: Vec<Option<Entry>>,
-    /// The number of changes of the peer's entries that are accounted for.
-    changes: u32,
 }
 
 impl Imports {
@@ -82,15 +80,12 @@ impl Imports {
         self.entries[at] = Some(Entry { version, exported, view });
     }
 
-    /// Unmaps the memory of keys that are not exported any more, if the peer's entries have changed.
-    #[inline]
-    pub(super) fn forget_revoked(&mut self, changes: u32, version: impl Fn(usize) -> Option<u64>) {
-        if self.changes != changes {
-            self.changes = changes;
-            for (at, entry) in self.entries.iter_mut().enumerate() {
-                if entry.as_ref().is_some_and(|entry| version(at) != Some(entry.version)) {
-                    *entry = None;
-                }
+    /// Unmaps the memory of keys that are not exported any more: the peer's entry with an index has another
+    /// version, or none.
+    pub(super) fn forget_revoked(&mut self, version: impl Fn(usize) -> Option<u64>) {
+        for (at, entry) in self.entries.iter_mut().enumerate() {
+            if entry.as_ref().is_some_and(|entry| version(at) != Some(entry.version)) {
+                *entry = None;
             }
         }
     }

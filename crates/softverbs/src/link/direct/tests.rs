@@ -10,6 +10,7 @@ use super::*;
 use crate::link::shared::Shared;
 use crate::memory::backing::tests::Memfd;
 use crate::memory::{Change, Changed, Region, deregister, register, try_deregister};
+use crate::progress::watch::PeerNotify;
 use crate::socket::Socket;
 use transport::access::{Accessor, FLUSH_PERSISTENT, FileOffset, LOCAL_WRITE};
 
@@ -550,6 +551,61 @@ fn a_key_is_revoked_even_if_another_has_its_entry() {
     assert!(is_waited_for(&initiator, region.stag, || deregister(region.stag)));
     target.close();
     initiator.close();
+}
+
+/// A key of memory in a file, which no test copies with.
+fn of_file(stag: u32) -> Exported {
+    let file = Some(FileOffset { descriptor: 0, inode: 0, offset: 0 });
+    Exported { stag, rights: REMOTE_WRITE, start: 0, len: 8, delta: 0, file }
+}
+
+#[test]
+fn an_initiator_that_only_polled_during_many_revocations_is_woken_later() {
+    let (initiator, target) = pair();
+    let (reader, writer) = (initiator.owner.rings.clone(), target.owner.rings.clone());
+    let set = crate::sys::Epoll::new().unwrap();
+    set.add(reader.notify_socket().as_raw_fd(), (libc::EPOLLIN | libc::EPOLLET) as u32, 7).unwrap();
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; 2];
+    for stag in 1..=1000 {
+        target.owner.export(of_file(stag));
+        assert!(target.owner.revoke(stag, Instant::now()));
+    }
+    if set.wait(&mut events, Some(Duration::ZERO)) == 1 {
+        reader.silence();
+    }
+    reader.request_notify();
+    assert!(writer.room(1, || false).unwrap() > 0);
+    writer.put(1).unwrap();
+    assert_eq!(set.wait(&mut events, Some(Duration::ZERO)), 1);
+    target.close();
+    initiator.close();
+}
+
+#[test]
+fn a_revocation_wakes_an_initiator_that_waits_and_is_news_to_one_that_polls() {
+    let (mut initiator, target) = pair();
+    let rings = initiator.owner.rings.clone();
+    let notified = || crate::sys::recv(rings.notify_socket(), &mut [0; 8]).unwrap_or(0);
+    for (stag, waits) in [(1, false), (2, true), (3, false)] {
+        target.owner.export(of_file(stag));
+        initiator.forget_revoked();
+        assert!(!rings.has_news());
+        if waits {
+            rings.request_notify();
+        }
+        assert!(target.owner.revoke(stag, Instant::now()));
+        assert_eq!(notified(), usize::from(waits));
+        assert!(rings.has_news());
+        initiator.forget_revoked();
+        assert!(!rings.has_news());
+    }
+    target.owner.export(of_file(4));
+    assert!(!rings.has_news(), "the entry was empty");
+    target.owner.export(of_file(4 + EXPORTED_KEYS as u32));
+    assert!(rings.has_news(), "it had another key");
+    initiator.close();
+    assert!(!rings.has_news(), "it has unmapped all");
+    target.close();
 }
 
 #[test]
