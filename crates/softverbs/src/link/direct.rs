@@ -315,6 +315,8 @@ impl DirectCopy {
     /// exports with it. `maps`: maps the memory, unless that was tried before.
     #[inline]
     fn take(&mut self, stag: u32, maps: bool) -> Option<(u64, Exported)> {
+        // The copies of single posts are not followed by a step.
+        self.forget_revoked();
         self.hold().take(stag);
         let (version, exported) = self.owner.rings.exported(stag)?;
         if let (true, Some(file)) = (maps, exported.file) {

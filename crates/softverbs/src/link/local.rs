@@ -372,7 +372,8 @@ impl Local {
         unsafe { direct.copy(&mut pieces, &[remote], len, backed) }
     }
 
-    /// Unmaps memory of the peer whose keys it has revoked. Called at the beginning of each step.
+    /// Unmaps memory of the peer whose keys it has revoked. Called at the beginning of each step; a
+    /// direct copy does so as well.
     #[inline]
     pub(super) fn forget_revoked(&mut self) {
         if let Some(direct) = self.direct.as_mut().filter(|_| !self.rings.is_left_behind()) {

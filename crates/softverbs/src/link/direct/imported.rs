@@ -5,7 +5,7 @@
 //!
 //! The guarantees are those of other direct copies: the key is published before the export is checked, and
 //! a deregistration waits until it is not in use. It then wakes this end if that waits for bytes of the ring.
-//! The next step of the connection unmaps the memory: until then the memory of the file is not free.
+//! The next copy or step of the connection unmaps the memory: until then the memory of the file is not free.
 //!
 //! The peer cannot cause an access outside of the mapping: ranges are checked against the description of the
 //! key at the time of mapping, which is private to this process, and the seal keeps the file from shrinking.

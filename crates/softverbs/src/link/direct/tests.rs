@@ -582,6 +582,27 @@ fn an_initiator_that_only_polled_during_many_revocations_is_woken_later() {
 }
 
 #[test]
+fn memory_whose_entry_another_key_has_taken_is_unmapped_by_the_next_copy() {
+    let (mut initiator, mut target) = pair();
+    let page = crate::sys::page_size() as usize;
+    let [memory, own] = [(); 2].map(|()| Memfd::new(page, SealFlags::SHRINK));
+    let stag = memory.register(0, 100);
+    let write = Access { stag, addr: memory.addr(), len: 8, rights: REMOTE_WRITE };
+    grant(&mut target, write);
+    assert_eq!(copy_backed(&mut initiator, write, &own), 8);
+    let (version, exported) = initiator.owner.rings.exported(stag).unwrap();
+    assert!(matches!(initiator.imports.find(version, &exported), Import::Mapped(_)));
+    target.owner.export(of_file(stag.wrapping_add(EXPORTED_KEYS as u32)));
+    deregister(stag);
+    // With a key that has another entry, and is not exported.
+    let other = Access { stag: stag.wrapping_add(1), ..write };
+    assert_eq!(copy_backed(&mut initiator, other, &own), 0);
+    assert!(matches!(initiator.imports.find(version, &exported), Import::Unknown), "unmapped");
+    target.close();
+    initiator.close();
+}
+
+#[test]
 fn a_revocation_wakes_an_initiator_that_waits_and_is_news_to_one_that_polls() {
     let (mut initiator, target) = pair();
     let rings = initiator.owner.rings.clone();
