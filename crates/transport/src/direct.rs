@@ -134,7 +134,8 @@ pub(crate) fn operation(sq: &SendQueue, position: u64) -> Served {
     sq.entry(position).map_or(Served::Write, |entry| served(&entry.wr))
 }
 
-/// The memory of the peer and the local memory of a request; `None` if the latter is not one range.
+/// The memory of the peer and the local memory of a request; `None` if the latter is not one range. That of a
+/// read is never [`Part::Bytes`], which a read would write to.
 #[inline]
 pub fn ranges(wr: &SendWr) -> Option<(Access, Part<'_>)> {
     let len = wr.len as usize;
@@ -143,14 +144,15 @@ pub fn ranges(wr: &SendWr) -> Option<(Access, Part<'_>)> {
             let rights = if wr.is_read() { LOCAL_WRITE } else { 0 };
             Part::Memory(Access { stag: *lkey, addr: *addr, len, rights })
         }
-        Local::Inline(inline) => Part::Bytes(&inline[..len]),
+        Local::Inline(inline) if !wr.is_read() => Part::Bytes(&inline[..len]),
         _ => return None,
     };
     Some((wr.remote(0), local))
 }
 
 /// Carries out requests by copies, which `transfer` makes, from the `first` one on, whose first `from` bytes
-/// are done; those that `permits` accepts. Returns the number of further bytes that were copied.
+/// are done; those that `permits` accepts. For reads `transfer` gets no [`Part::Bytes`]. Returns the number
+/// of further bytes that were copied.
 pub(crate) fn carry_out(
     sq: &SendQueue,
     first: u64,
@@ -165,6 +167,9 @@ pub(crate) fn carry_out(
         let Some(Entry { wr, .. }) = sq.entry(position) else { break };
         let len = (wr.len - from) as usize;
         let fits = !ranges.is_full() && local.len() < MAX_TOGETHER && bytes + len <= TOGETHER_BYTES;
+        if wr.is_read() && matches!(wr.local, Local::Inline(_) | Local::LongInline(_)) {
+            break;
+        }
         let is_like = |kind| kind == (wr.op, wr.rkey) && fits && permits(wr) && !wr.is_of_word();
         if kind.is_some_and(|kind| !is_like(kind)) {
             break;

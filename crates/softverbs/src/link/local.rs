@@ -342,9 +342,10 @@ impl Local {
         }
         let backed = self.grants.iter().all(Grant::is_backed);
         let copied = match left {
-            // SAFETY: `grants` cover all pieces but the first one and are held until the call has returned;
-            // for a read the accesses in `local` require write permission. Pieces without a grant are bytes
-            // of the connection, so with `backed` none can fault.
+            // SAFETY: the pieces but the first one have `grants`, which are held until the call has returned,
+            // or are slices in `local`. For a read all have grants: its accesses require write permission,
+            // and the transport passes no slices, so none is written to. Slices cannot fault, and with
+            // `backed` the others cannot either.
             0 => unsafe { direct.copy(&mut pieces[..used], remote, len, backed) },
             _ => 0,
         };
@@ -366,9 +367,9 @@ impl Local {
         // The first element is for the call itself.
         let first = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         let mut pieces = [first, libc::iovec { iov_len: len, ..piece }];
-        // SAFETY: `grant` covers the second piece and is held until the call has returned; for a read the
-        // access in `local` requires write permission. A piece without a grant is bytes of the connection, so
-        // with `backed` it cannot fault.
+        // SAFETY: the second piece has `grant`, which is held until the call has returned, or is inline data
+        // of `wr`, which cannot fault. For a read it has a grant with write permission: `ranges` refuses
+        // inline data then, so nothing is written through the shared reference `wr`.
         unsafe { direct.copy(&mut pieces, &[remote], len, backed) }
     }
 

@@ -485,6 +485,16 @@ fn what_could_be_transferred_waits_for_nothing_where_no_read_is_open() {
     assert_eq!(segments(&sent(&bench.calls())).len(), 2);
 }
 
+/// Its bytes are shared with the caller, who does not expect that they change.
+#[test]
+fn a_read_into_inline_data_is_not_transferred() {
+    let mut bench = bench(&[8, 8]);
+    assert!(!offer(&mut bench, &inline(1, Op::Read, &[7; 8])));
+    bench.step(reason::POSTED);
+    let to_bytes = |call: &Call| matches!(call, Call::Transferred(remote, _) if !remote.is_empty());
+    assert!(!bench.calls().iter().any(to_bytes));
+}
+
 #[test]
 fn a_read_is_not_transferred_where_the_peer_takes_none() {
     let framing = Framing { ord: 0, ..FRAMING };
