@@ -390,7 +390,7 @@ impl Local {
 
     /// Whether the peer exports a key for this access, and memory that an atomic operation needs.
     pub(super) fn may_transfer(&self, remote: Access) -> bool {
-        self.direct.as_ref().is_some_and(|direct| direct.may_access(remote))
+        self.direct.as_ref().is_some_and(|direct| self.is_up() && direct.may_access(remote))
     }
 
     /// Everything received so far has been acted on.
