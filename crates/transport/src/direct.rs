@@ -68,12 +68,9 @@ impl WordAccess {
         }
     }
 
-    /// That of a request, whose local memory a store reads. `None`: it goes over the link, where an error is
-    /// reported as well.
+    /// The access that a request makes; for a store its local memory is read. `None`: it goes over the link,
+    /// where an error is reported as well.
     fn of(wr: &SendWr, host: &mut impl Host) -> Option<Self> {
-        if wr.remote_addr % WORD as u64 != 0 {
-            return None;
-        }
         let mut word = [0; WORD];
         match &wr.local {
             Local::Atomic { compare_add, swap, .. } => {
@@ -102,15 +99,22 @@ impl WordAccess {
 /// A request was carried out, but the memory for its result is not accessible.
 pub(crate) struct NoResult;
 
-/// Carries out a request that is an access to a word, by `access`, which returns the previous number, and
-/// stores that in local memory. False: nothing was done. The batch of the host must be empty.
+/// Carries out a request that is an access to a word, if `may` says so, by `access`, which returns the
+/// previous number, and stores that in local memory. False: nothing was done. The batch of the host must be
+/// empty.
 pub(crate) fn carry_out_word<H: Host>(
     host: &mut H,
     wr: &SendWr,
+    may: impl FnOnce(&mut H, Access) -> bool,
     access: impl FnOnce(&mut H, Access, WordAccess) -> Option<u64>,
 ) -> Result<bool, NoResult> {
+    let remote = wr.remote(0);
+    // Before the source is read, which may need a system call.
+    if remote.addr % WORD as u64 != 0 || !may(host, remote) {
+        return Ok(false);
+    }
     let Some(word) = WordAccess::of(wr, host) else { return Ok(false) };
-    let Some(original) = access(host, wr.remote(0), word) else { return Ok(false) };
+    let Some(original) = access(host, remote, word) else { return Ok(false) };
     if wr.is_atomic() {
         for sink in wr.local.parts(0, WORD, LOCAL_WRITE) {
             host.place(sink, 0).map_err(|_| NoResult)?;

@@ -287,6 +287,10 @@ impl<H: Exposed + StreamLink> StreamLink for Instrumented<'_, H> {
         self.host.transfer(remote, local)
     }
 
+    fn may_access_word(&mut self, remote: Access) -> bool {
+        self.host.may_access_word(remote)
+    }
+
     fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
         self.host.access_word(remote, word)
     }
@@ -333,6 +337,10 @@ impl<H: Exposed + PacketLink> PacketLink for Instrumented<'_, H> {
 
     fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
         self.host.transfer(remote, local)
+    }
+
+    fn may_access_word(&mut self, remote: Access) -> bool {
+        self.host.may_access_word(remote)
     }
 
     fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {

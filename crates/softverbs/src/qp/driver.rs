@@ -525,12 +525,11 @@ impl<L: QpLink> host::Host for Host<'_, L> {
 }
 
 impl<L: QpLink> Host<'_, L> {
-    /// Accesses a word of the peer, if this side can map its memory.
-    fn access_mapped(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
-        let link = self.link.as_mut()?;
-        let maps = link.maps(remote);
+    /// Whether this side can map the memory of a word of the peer; the queue pair records that.
+    fn maps(&self, remote: Access) -> bool {
+        let maps = self.link.as_ref().is_some_and(|link| link.maps(remote));
         self.qp.maps_words.store(maps, Ordering::Relaxed);
-        maps.then(|| link.access_word(remote, word))?
+        maps
     }
 }
 
@@ -562,8 +561,12 @@ impl StreamLink for Host<'_, Link> {
         self.link.as_mut().map_or(0, |link| link.transfer_one(wr))
     }
 
+    fn may_access_word(&mut self, remote: Access) -> bool {
+        self.maps(remote)
+    }
+
     fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
-        self.access_mapped(remote, word)
+        self.link.as_mut()?.access_word(remote, word)
     }
 
     fn may_transfer(&self, remote: Access) -> bool {
@@ -618,8 +621,12 @@ impl PacketLink for Host<'_, Packets> {
         self.link.as_mut().map_or(0, |link| link.transfer(remote, local))
     }
 
+    fn may_access_word(&mut self, remote: Access) -> bool {
+        self.maps(remote)
+    }
+
     fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
-        self.access_mapped(remote, word)
+        self.link.as_mut()?.access_word(remote, word)
     }
 
     fn may_transfer(&self, remote: Access) -> bool {

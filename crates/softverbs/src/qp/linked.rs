@@ -9,7 +9,6 @@ use crate::memory::Grant;
 use crate::sys::Errno;
 use crate::{choice, config};
 use transport::access::Access;
-use transport::direct::WordAccess;
 use transport::iwarp::conn::{Conn, Sizes};
 use transport::roce::rc::Rc;
 use transport::roce::uc::Uc;
@@ -85,10 +84,6 @@ pub(super) trait QpLink {
     fn maps(&self, _remote: Access) -> bool {
         false
     }
-    /// Accesses a word of memory of the peer that this side can map.
-    fn access_word(&mut self, _remote: Access, _word: WordAccess) -> Option<u64> {
-        None
-    }
     /// The connection has ended: the peer may access nothing any more.
     fn ended(&mut self) {}
     /// Sends what the last step left in the link.
@@ -110,10 +105,6 @@ impl QpLink for Link {
         self.maps(remote)
     }
 
-    fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
-        self.access_word(remote, word)
-    }
-
     fn cut(self) {
         self.cut();
     }
@@ -130,10 +121,6 @@ impl QpLink for Packets {
 
     fn maps(&self, remote: Access) -> bool {
         self.maps(remote)
-    }
-
-    fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
-        self.access_word(remote, word)
     }
 
     fn ended(&mut self) {

@@ -43,6 +43,10 @@ pub trait StreamLink: Host {
     fn transfer_one(&mut self, wr: &SendWr) -> usize {
         direct::ranges(wr).map_or(0, |(remote, local)| self.transfer(&[remote], &[local]))
     }
+    /// Whether [`StreamLink::access_word`] is possible with this memory of the peer. Asked before each call.
+    fn may_access_word(&mut self, _remote: Access) -> bool {
+        true
+    }
     /// Accesses a word of the peer's memory directly, and returns the previous number; of a store, any
     /// number. `None`: nothing was done, and the request goes over the link. Called as
     /// [`StreamLink::transfer`] is.

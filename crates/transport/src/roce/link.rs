@@ -142,6 +142,10 @@ pub trait PacketLink: Host {
     fn transfer(&mut self, _remote: &[Access], _local: &[Part<'_>]) -> usize {
         0
     }
+    /// Whether [`PacketLink::access_word`] is possible with this memory of the peer. Asked before each call.
+    fn may_access_word(&mut self, _remote: Access) -> bool {
+        true
+    }
     /// Accesses a word of the peer's memory directly, as `StreamLink::access_word` of iWARP does. Called as
     /// [`PacketLink::transfer`] is.
     fn access_word(&mut self, _remote: Access, _word: WordAccess) -> Option<u64> {

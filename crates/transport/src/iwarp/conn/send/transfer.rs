@@ -162,5 +162,6 @@ impl SendHalf {
 
 /// Carries out a request that is an access to a word.
 fn access_word<H: StreamLink>(host: &mut H, wr: &SendWr) -> Result<bool, NoResult> {
-    direct::carry_out_word(host, wr, |host, remote, word| host.access_word(remote, word))
+    let may = |host: &mut H, remote| host.may_access_word(remote);
+    direct::carry_out_word(host, wr, may, |host, remote, word| host.access_word(remote, word))
 }

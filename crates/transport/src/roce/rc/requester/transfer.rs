@@ -70,7 +70,8 @@ impl Requester {
     fn carry_out<H: PacketLink>(&self, host: &mut H, first: u64) -> Result<usize, End> {
         if let Some(entry) = self.sq.entry(first).filter(|entry| entry.wr.is_of_word()) {
             let access = |host: &mut H, remote, word| host.access_word(remote, word);
-            return match direct::carry_out_word(host, &entry.wr, access) {
+            let may = |host: &mut H, remote| host.may_access_word(remote);
+            return match direct::carry_out_word(host, &entry.wr, may, access) {
                 Ok(done) => Ok(if done { WORD } else { 0 }),
                 Err(NoResult) => Err(End::Request(Failed { position: first, status: status::LOC_PROT_ERR })),
             };
