@@ -120,7 +120,10 @@ impl SendHalf {
         if let Some(entry) = self.sq.entry(first).filter(|entry| entry.wr.is_of_word()) {
             return match access_word(host, &entry.wr) {
                 Ok(done) => Ok(if done { WORD } else { 0 }),
-                Err(NoResult) => Err(Failure::Request { position: first, status: status::LOC_PROT_ERR }),
+                Err(NoResult) => {
+                    host.transferred(direct::served(&entry.wr), 1, WORD as u64);
+                    Err(Failure::Request { position: first, status: status::LOC_PROT_ERR })
+                }
             };
         }
         let transfer = |remote: &[Access], local: &[Part<'_>]| host.transfer(remote, local);

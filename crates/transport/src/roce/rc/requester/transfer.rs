@@ -73,7 +73,10 @@ impl Requester {
             let may = |host: &mut H, remote| host.may_access_word(remote);
             return match direct::carry_out_word(host, &entry.wr, may, access) {
                 Ok(done) => Ok(if done { WORD } else { 0 }),
-                Err(NoResult) => Err(End::Request(Failed { position: first, status: status::LOC_PROT_ERR })),
+                Err(NoResult) => {
+                    host.transferred(direct::served(&entry.wr), 1, WORD as u64);
+                    Err(End::Request(Failed { position: first, status: status::LOC_PROT_ERR }))
+                }
             };
         }
         let copy = |remote: &[Access], local: &[Part<'_>]| host.transfer(remote, local);
