@@ -144,9 +144,12 @@ impl View {
         }
         // SAFETY: the word is aligned and in the mapping, which lives as long as this object, is writable
         // since `find` has permitted one of these rights, and cannot fault since the file does not shrink. It
-        // is used only as an atomic here; whatever others do meanwhile, any bytes are a number.
+        // is used only as an atomic here, and no reference to it exists elsewhere. The peer, and other
+        // connections of this process with a mapping of the same file, may copy to and from the same bytes
+        // meanwhile with plain loads and stores (`copy_in_order`). Nothing in this process depends on what
+        // they find: any bytes are a number, so a program whose requests overlap affects only that number.
         let there = unsafe { AtomicU64::from_ptr(addr) };
-        Some(match word {
+        let original = match word {
             WordAccess::Store(number) => {
                 there.store(number, Ordering::Release);
                 number
@@ -155,7 +158,13 @@ impl View {
             WordAccess::CompareSwap { compare, swap } => there
                 .compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst)
                 .unwrap_or_else(|found| found),
-        })
+        };
+        if !matches!(word, WordAccess::Store(_)) {
+            // Later plain accesses must not be earlier than the operation, which alone does not ensure that
+            // on all processors.
+            fence(Ordering::SeqCst);
+        }
+        Some(original)
     }
 
     /// Copies between `local` and the first `len` bytes of `remote`, as [`super::DirectCopy::copy`] does.
