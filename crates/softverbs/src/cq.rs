@@ -73,9 +73,9 @@ struct Owner {
 /// What follows a poll when the lock of the ring is released.
 #[derive(Default)]
 struct Unlocked {
-    /// They have something to report.
+    /// Observers that have something to report.
     observers: Vec<Arc<dyn PollObserver>>,
-    /// They are dropped.
+    /// Owners to be dropped.
     owners: Vec<Owner>,
     /// The first failed completion; one that was not flushed, if there is any.
     failed: Option<Completion>,

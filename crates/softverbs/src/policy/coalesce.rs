@@ -161,7 +161,8 @@ impl Coalescer {
     }
 
     /// Records the kind of a post. Returns the run of the post before, and whether the program has waited for
-    /// that; `None` if both predict nothing, or the program waits for this one, too.
+    /// that; `None` if neither that post nor this one, both large, predicts anything, or if the program waits
+    /// for this one, too.
     #[inline]
     fn follows(&self, kind: Kind, post: &Post) -> Option<(Option<&Run>, bool)> {
         let last = self.last.load(Ordering::Relaxed);

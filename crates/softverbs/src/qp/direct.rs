@@ -28,17 +28,17 @@ const LONGEST: u32 = 256 << 10;
 /// A request that was not carried out.
 pub(super) struct Refused<'a> {
     post: Post,
-    goes: Goes<'a>,
+    fallback: Fallback<'a>,
 }
 
 /// Where a refused request goes.
-enum Goes<'a> {
+enum Fallback<'a> {
     /// Into the ring, at this entry. The caller has the turn.
-    At(Claim<'a, SendWr>),
+    AtEntry(Claim<'a, SendWr>),
     /// Into the ring, behind others.
-    Behind,
+    Queued,
     /// Into the ring, to wait for the next one.
-    Waiting(Duration),
+    Deferred(Duration),
 }
 
 impl Qp {
@@ -70,11 +70,11 @@ impl Qp {
             more: self.send_cq.has_more() || self.recv_cq.has_more(),
             queued: 1,
         };
-        let goes = match self.coalescer.begins(&post, clock) {
+        let carried_out = match self.coalescer.begins(&post, clock) {
             None => self.copy_in_turn(wr),
-            Some(delay) => Err(Goes::Waiting(delay)),
+            Some(delay) => Err(Fallback::Deferred(delay)),
         };
-        goes.map_err(|goes| Refused { post, goes })?;
+        carried_out.map_err(|fallback| Refused { post, fallback })?;
         self.coalescer.returns(&post, clock);
         Ok(())
     }
@@ -82,16 +82,16 @@ impl Qp {
     /// Takes the turn if the queue pair is idle, and carries out a request; gives it back if the request is
     /// complete, or cannot have the next entry of the ring.
     #[inline]
-    fn copy_in_turn(&self, wr: &SendWr) -> Result<(), Goes<'_>> {
+    fn copy_in_turn(&self, wr: &SendWr) -> Result<(), Fallback<'_>> {
         if !self.turn.enter_at_rest() {
-            return Err(Goes::Behind);
+            return Err(Fallback::Queued);
         }
         let Some(entry) = self.sends.claim() else {
             self.leave();
-            return Err(Goes::Behind);
+            return Err(Fallback::Queued);
         };
         if !self.copy(wr) {
-            return Err(Goes::At(entry));
+            return Err(Fallback::AtEntry(entry));
         }
         entry.taken();
         self.leave();
@@ -102,20 +102,24 @@ impl Qp {
     /// [`Posting::post`](super::posting::Posting::post).
     #[cold]
     #[inline(never)]
-    pub(super) fn post_refused(&self, wr: SendWr, Refused { post, goes }: Refused<'_>) -> Result<(), Errno> {
+    pub(super) fn post_refused(
+        &self,
+        wr: SendWr,
+        Refused { post, fallback }: Refused<'_>,
+    ) -> Result<(), Errno> {
         let remote = wr.remote(0);
-        match (goes, self.engine.get()) {
-            (Goes::At(entry), _) => {
+        match (fallback, self.engine.get()) {
+            (Fallback::AtEntry(entry), _) => {
                 entry.push(wr);
                 self.leave();
             }
-            (Goes::Waiting(delay), Some(engine)) => {
+            (Fallback::Deferred(delay), Some(engine)) => {
                 self.push(wr, false)?;
                 self.defer(engine, &post, delay);
                 return Ok(());
             }
             // While the connection begins there may be no engine yet to leave it to.
-            (Goes::Behind | Goes::Waiting(_), _) => {
+            (Fallback::Queued | Fallback::Deferred(_), _) => {
                 self.push(wr, false)?;
             }
         }
