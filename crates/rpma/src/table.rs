@@ -55,7 +55,7 @@ struct Slot<W> {
     posted: u32,
     /// Nobody takes the result.
     is_detached: bool,
-    /// Its default is nothing.
+    /// The default owns nothing: it is not dropped when another value takes its place.
     work: W,
     arrived: Arrived,
     /// The first error.
