@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The table: each check, STags, and threads that change it while others read.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::super::exporters::tests::Notes;
 use super::super::{add_exporter, remove_exporter};
@@ -56,7 +56,8 @@ fn lost_writes_mark_every_region_with_the_memory_until_it_is_registered_anew() {
 
 #[test]
 fn a_slot_without_a_region_is_not_marked_for_lost_writes() {
-    let slot: &'static Slot = Box::leak(Box::default());
+    static SLOT: LazyLock<Slot> = LazyLock::new(Slot::default);
+    let slot = &*SLOT;
     slot.describe(region(), 0x1000, None);
     for (state, lost) in [(CLAIMED, 0), (CLAIMED | MOVING, 0), (CLAIMED | VALID, WRITES_LOST)] {
         slot.state.store(state, Ordering::Relaxed);
@@ -112,7 +113,8 @@ fn each_level_is_filled_to_one_half_before_the_next_one() {
 
 #[test]
 fn a_slot_that_another_thread_has_just_claimed_is_not_found_as_a_region() {
-    let table: &'static Table<0> = Box::leak(Box::new(Table::new()));
+    static TABLE: Table<0> = Table::new();
+    let table = &TABLE;
     let stag = 0x1234_5678;
     let [claimed, slot] = [0, 1].map(|level| table.slot(level, stag).unwrap());
     for slot in [claimed, slot] {
