@@ -228,7 +228,7 @@ atomic_target(struct side *side)
 	struct link link;
 	uint64_t *word;
 	uint64_t value = 0;
-	unsigned changes = 0;
+	bool is_reading = false;
 
 	open_target(&node, side);
 	region_new(&node, &region, 4096, USAGE_ALL);
@@ -239,8 +239,10 @@ atomic_target(struct side *side)
 		uint64_t now = __atomic_load_n(word, __ATOMIC_RELAXED);
 
 		EXPECT(now == (now & 0xff) * 0x0101010101010101ull, "0x%llx", (unsigned long long)now);
-		if (now != value && ++changes == 2)
+		if (now != value && !is_reading) {
+			is_reading = true;
 			say(side, 's');
+		}
 		value = now;
 	}
 	check_bytes(region.ptr, 1024, 0, "before the word");
@@ -252,12 +254,12 @@ atomic_target(struct side *side)
 static void
 atomic_values(struct side *side, struct link *link, struct region *src)
 {
-	/* the target reads by now, and has seen some of the values before the last one ends it */
 	hear(side, 'r');
 	for (uint32_t i = 0; i < 20000; i++) {
 		char bytes[8];
 
-		if (i == 19999)
+		/* the target has seen a value of the first half by now, and reads during the second one */
+		if (i == 10000)
 			hear(side, 's');
 		memset(bytes, i < 19999 ? (int)(i % 251) : 0xff, sizeof(bytes));
 		if (src == NULL) {
