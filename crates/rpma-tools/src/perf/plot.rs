@@ -273,11 +273,14 @@ mod tests {
 
     #[test]
     fn a_name_of_another_format_is_refused() {
+        let directory = std::env::temp_dir().join(format!("rpma-plot-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
         for name in ["x.png", "x", "x.svg.png", "svg", ".svg"] {
-            let path = std::env::temp_dir().join(name);
+            let path = directory.join(name);
             let why = Plot::create(&path).err().unwrap_or_default();
             assert!(why.contains("must end in .svg") && !path.exists(), "{name}: {why}");
         }
+        std::fs::remove_dir(&directory).unwrap();
     }
 
     #[test]
