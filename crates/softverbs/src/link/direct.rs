@@ -240,9 +240,7 @@ impl DirectCopy {
     /// be mapped.
     pub(super) fn may_access(&self, remote: Access) -> bool {
         match remote.rights & REMOTE_ATOMIC {
-            0 => {
-                self.owner.rings.exported(remote.stag).is_some_and(|(_, found)| found.find(remote).is_some())
-            }
+            0 => self.owner.rings.is_exported(remote),
             _ => self.maps(remote),
         }
     }

@@ -290,6 +290,11 @@ impl Rings {
         self.shared.exported_keys(theirs)[at].read()
     }
 
+    /// Whether the peer exports a key for this access.
+    pub(super) fn is_exported(&self, remote: Access) -> bool {
+        self.exported(remote.stag).is_some_and(|(_, exported)| exported.find(remote).is_some())
+    }
+
     /// The indices of this end and of the other one for [`Shared::export_page`]: also those of the rings that
     /// each of them writes.
     #[inline]
@@ -392,7 +397,7 @@ impl PeerNotify for Rings {
         if !self.copies_directly.load(Ordering::Relaxed) || self.is_left_behind() || self.is_settled() {
             return;
         }
-        if self.exported(remote.stag).is_some_and(|(_, exported)| exported.find(remote).is_some()) {
+        if self.is_exported(remote) {
             self.wait_until_settled(remote.len);
         }
     }
