@@ -25,9 +25,9 @@ const HANDSHAKES: usize = 32;
 
 /// Accepts the streams of [`Stream::connect`].
 ///
-/// Up to 32 handshakes, and streams that nobody has taken yet, are under way at once, 560 KiB of registered
-/// memory each; requests beyond that wait in the [`Listener`]. So a slow client delays no other one, as long
-/// as fewer than 32 are slow. They are closed with the acceptor.
+/// At most 32 streams are being established, or are established and not yet accepted, at a time; each has 560
+/// KiB of registered memory. Further requests wait in the [`Listener`]. So a slow client delays no other one,
+/// as long as fewer than 32 are slow. Dropping the acceptor closes these streams.
 #[derive(Debug)]
 pub struct Acceptor {
     places: Mutex<Places>,
@@ -297,7 +297,7 @@ mod tests {
                 if is_reached(acceptor, number) {
                     return Poll::Ready(());
                 }
-                // The request for which there is no room wakes nobody.
+                // A request that waits for room wakes no task, so this one polls.
                 context.waker().wake_by_ref();
                 Poll::Pending
             });

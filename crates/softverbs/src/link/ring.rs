@@ -152,8 +152,8 @@ impl Rings {
         }
     }
 
-    /// Wakes the peer if it has requested a notification of bytes. Otherwise nothing is sent: a peer that
-    /// polls does not count a byte that it has not requested, and would never read it.
+    /// Wakes the peer if it has requested a notification of bytes. Otherwise it sends nothing: a peer that
+    /// polls reads the socket only after many requests, so bytes without a request would fill it.
     pub(super) fn wake_reader(&self) {
         let reader = self.output().reader();
         if reader.must_wake() && self.notify_peer().is_err() {
