@@ -18,6 +18,9 @@ use crate::wr::{Local, Op, SendWr, WORD};
 /// Ranges of the peer's memory that one system call accesses, on behalf of one or more requests.
 pub const MAX_TOGETHER: usize = 64;
 
+/// Parts of the local memory of these requests: the last one adds up to [`MAX_SGE`].
+pub const MAX_LOCAL_PARTS: usize = MAX_TOGETHER + MAX_SGE;
+
 /// The maximum total length of requests that are carried out together.
 const TOGETHER_BYTES: usize = 64 * 1024;
 
@@ -156,7 +159,9 @@ pub fn ranges(wr: &SendWr) -> Option<(Access, Part<'_>)> {
 
 /// Carries out requests by copies, which `transfer` makes, from the `first` one on, whose first `from` bytes
 /// are done; those that `permits` accepts. For reads `transfer` gets no [`Part::Bytes`]. Returns the number
-/// of further bytes that were copied.
+/// of further bytes that were copied. A function apart: its arrays would be on the stack of all steps, in
+/// threads with small stacks.
+#[inline(never)]
 pub(crate) fn carry_out(
     sq: &SendQueue,
     first: u64,
@@ -165,7 +170,7 @@ pub(crate) fn carry_out(
     transfer: impl FnOnce(&[Access], &[Part<'_>]) -> usize,
 ) -> usize {
     let mut ranges = ArrayVec::<Access, MAX_TOGETHER>::new();
-    let mut local = ArrayVec::<Part<'_>, { MAX_TOGETHER + MAX_SGE }>::new();
+    let mut local = ArrayVec::<Part<'_>, MAX_LOCAL_PARTS>::new();
     let (mut bytes, mut kind) = (0, None);
     for position in first.. {
         let Some(Entry { wr, .. }) = sq.entry(position) else { break };

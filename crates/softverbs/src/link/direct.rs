@@ -26,9 +26,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use arrayvec::ArrayVec;
 use imported::{Import, Imports};
 
-use super::process::{Peer, Proof, Ranges};
+use super::process::{Peer, Proof, RESERVED};
 use super::ring::Rings;
 use super::shared::{EXPORTED_KEYS, ExportPage};
 use crate::config;
@@ -40,7 +41,7 @@ use crate::socket::Socket;
 use crate::sys::Errno;
 use crate::{NOTICE, unix};
 use transport::access::{Access, Exported, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
-use transport::direct::WordAccess;
+use transport::direct::{MAX_TOGETHER, WordAccess};
 
 /// The interval after which the engine checks again whether the peer of an ended connection still uses a key.
 const RELEASE_CHECK: Duration = Duration::from_secs(1);
@@ -344,10 +345,10 @@ unsafe fn copy_by_kernel(
     remote: &[Access],
     len: usize,
 ) -> usize {
-    let mut ranges = Ranges::new();
+    let mut ranges = ArrayVec::<_, { MAX_TOGETHER + 1 }>::from_iter([RESERVED]);
     let located = within(remote, len).all(|access| {
-        let found = exported.find(access);
-        found.is_some_and(|addr| ranges.push(addr, access.len))
+        let found = exported.find(access).map(|addr| addr as *mut libc::c_void);
+        found.is_some_and(|iov_base| ranges.try_push(libc::iovec { iov_base, iov_len: access.len }).is_ok())
     });
     if !located {
         return 0;

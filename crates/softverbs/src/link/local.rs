@@ -10,11 +10,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use arrayvec::ArrayVec;
+
 use super::ahead::Ahead;
 use super::direct::{self, DirectCopy};
 use super::driver::Driver;
 use super::linger;
-use super::process::MOST;
+use super::process::{MOST, RESERVED};
 use super::ring::Rings;
 use super::shared::{SIZE, Shared};
 use super::tcp::{MAX_PARTS, Pieces, gather, link_error, locate};
@@ -28,7 +30,7 @@ use crate::socket::Socket;
 use crate::sys::{self, Errno};
 use rpma_metrics::Copies;
 use transport::access::{Access, Accessor, Unreachable};
-use transport::direct::{Part, WordAccess, ranges};
+use transport::direct::{MAX_LOCAL_PARTS, Part, WordAccess, ranges};
 use transport::host::Served;
 use transport::iwarp::link::LinkError;
 use transport::step::reason;
@@ -325,9 +327,7 @@ impl Local {
             return 0;
         }
         let Some(direct) = &mut self.direct else { return 0 };
-        let mut pieces = Pieces::new();
-        // The first element is for the call itself.
-        pieces.push(libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 });
+        let mut pieces = ArrayVec::<_, { MAX_LOCAL_PARTS + 1 }>::from_iter([RESERVED]);
         if gather(&mut pieces, local, self.accessor, &mut self.grants).is_err() {
             return 0;
         }
@@ -364,9 +364,7 @@ impl Local {
         let Some(direct) = &mut self.direct else { return 0 };
         let Ok((piece, grant)) = locate(&local, self.accessor) else { return 0 };
         let backed = grant.as_ref().is_none_or(Grant::is_backed);
-        // The first element is for the call itself.
-        let first = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        let mut pieces = [first, libc::iovec { iov_len: len, ..piece }];
+        let mut pieces = [RESERVED, libc::iovec { iov_len: len, ..piece }];
         // SAFETY: the second piece has `grant`, which is held until the call has returned, or is inline data
         // of `wr`, which cannot fault. For a read it has a grant with write permission: `ranges` refuses
         // inline data then, so nothing is written through the shared reference `wr`.

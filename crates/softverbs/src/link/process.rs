@@ -16,14 +16,12 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use crate::lock;
 use crate::process::PerProcess;
 use crate::socket::Socket;
 use crate::sys::{Errno, again, check_len, errno, is_readable_within, page_size, to_errno};
-use transport::direct::MAX_TOGETHER;
 
 /// Address and random number of a process's guard page. The address 0 means that there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,6 +105,9 @@ pub(super) struct Peer {
     end: Socket,
 }
 
+/// The first element of the ranges of a copy, which the call itself sets.
+pub(super) const RESERVED: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+
 fn piece<T>(at: *mut T, iov_len: usize) -> libc::iovec {
     libc::iovec { iov_base: at.cast(), iov_len }
 }
@@ -125,9 +126,7 @@ impl Peer {
         let process = Pid::from_raw(pid).ok_or(libc::EINVAL)?;
         let end = Socket::noted(|| to_errno(pidfd_open(process, PidfdFlags::empty())))?;
         let peer = Arc::new(Self { pid, proof, end });
-        // SAFETY: there are no local ranges; only the number of the guard page is read, into a local
-        // variable.
-        unsafe { peer.read(&mut [], &mut Ranges::new()) }?;
+        peer.identify()?;
         // No other process can have the PID of one that has not ended.
         if peer.has_ended(Duration::ZERO) {
             return Err(libc::ESRCH);
@@ -149,10 +148,8 @@ impl Peer {
             return false;
         }
         // execve(2) ends all other threads before it replaces the memory. ESRCH only means that the main
-        // thread has ended. SAFETY: there are no local ranges; only the number of the guard page is read,
-        // into a local variable.
-        let guard = unsafe { self.read(&mut [], &mut Ranges::new()) };
-        !matches!(guard, Err(libc::EFAULT | libc::EPROTO))
+        // thread has ended.
+        !matches!(self.identify(), Err(libc::EFAULT | libc::EPROTO))
     }
 
     /// Whether the process has ended, with all of its threads; waits up to `wait` for that.
@@ -169,19 +166,30 @@ impl Peer {
         if self.has_memory(Duration::ZERO) { Ok(fd) } else { Err(libc::ESRCH) }
     }
 
-    /// Copies the bytes of `local`, except its first element, which is overwritten, to ranges of the peer
-    /// with the same total length. Returns the number of bytes copied, which is less than all if a byte is
-    /// not accessible. EFAULT if the guard page is not there.
+    /// Whether the process has this guard page. EFAULT or EPROTO if not; the errors of process_vm_readv(2).
+    fn identify(&self) -> Result<(), Errno> {
+        // SAFETY: the two elements are for the call itself: only the number of the guard page is read, into a
+        // local variable.
+        unsafe { self.read(&mut [RESERVED], &mut [RESERVED]) }.map(|_| ())
+    }
+
+    /// Copies the bytes of `local` to the ranges `to` of the peer, both except their first elements, which
+    /// are overwritten. The total lengths are the same. Returns the number of bytes copied, which is less
+    /// than all if a byte is not accessible. EFAULT if the guard page is not there.
     ///
     /// # Safety
     ///
     /// The peer may be this process. Then the ranges must be exported, and not be revoked before the call has
     /// returned.
     #[inline(always)]
-    pub(super) unsafe fn write(&self, local: &mut [libc::iovec], to: &mut Ranges) -> Result<usize, Errno> {
+    pub(super) unsafe fn write(
+        &self,
+        local: &mut [libc::iovec],
+        to: &mut [libc::iovec],
+    ) -> Result<usize, Errno> {
         let mut byte = 0u8;
         let guard = (self.proof.addr + NONCE as u64) as *mut u8;
-        self.copy(local, piece(&raw mut byte, 1), to.behind(piece(guard, 1)), |pid, local, n, remote, m| {
+        self.copy(local, piece(&raw mut byte, 1), to, piece(guard, 1), |pid, local, n, remote, m| {
             // SAFETY: the local ranges are only read: `byte`, and memory that the kernel checks. The call
             // writes to the memory of another process; if the peer is this process, to its guard page, behind
             // the number, and to ranges that the caller guarantees to be exported.
@@ -195,11 +203,15 @@ impl Peer {
     /// # Safety
     ///
     /// The caller must hold grants to write all of `local` but its first element, which is overwritten.
-    pub(super) unsafe fn read(&self, local: &mut [libc::iovec], from: &mut Ranges) -> Result<usize, Errno> {
+    pub(super) unsafe fn read(
+        &self,
+        local: &mut [libc::iovec],
+        from: &mut [libc::iovec],
+    ) -> Result<usize, Errno> {
         let mut nonce = [0u64; 2];
         let guard = piece(self.proof.addr as *mut u8, NONCE);
         let first = piece(&raw mut nonce, NONCE);
-        let copied = self.copy(local, first, from.behind(guard), |pid, local, n, remote, m| {
+        let copied = self.copy(local, first, from, guard, |pid, local, n, remote, m| {
             // SAFETY: the first local range is `nonce`, and the caller holds grants to write the others; the
             // kernel checks that they are mapped. The ranges of the peer are only read.
             unsafe { libc::process_vm_readv(pid, local, n, remote, m, 0) }
@@ -209,19 +221,19 @@ impl Peer {
         if read == self.proof.nonce { Ok(copied) } else { Err(libc::EPROTO) }
     }
 
-    /// Runs `call` to copy between `local`, whose first element becomes `first`, and `remote`. Returns the
-    /// number of bytes copied, without the first range.
+    /// Runs `call` to copy between `local`, whose first element becomes `first`, and `remote`, whose first
+    /// element becomes `guard`. Returns the number of bytes copied, without the first range.
     #[inline(always)]
     fn copy(
         &self,
         local: &mut [libc::iovec],
         first: libc::iovec,
-        remote: &[libc::iovec],
+        remote: &mut [libc::iovec],
+        guard: libc::iovec,
         call: impl Fn(libc::pid_t, *const libc::iovec, libc::c_ulong, *const libc::iovec, libc::c_ulong) -> isize,
     ) -> Result<usize, Errno> {
-        let mut alone = [first];
-        let local = if local.is_empty() { &mut alone[..] } else { local };
         local[0] = first;
+        remote[0] = guard;
         let (at, n) = (local.as_ptr(), local.len() as libc::c_ulong);
         let copied =
             check_len(again(|| call(self.pid, at, n, remote.as_ptr(), remote.len() as libc::c_ulong)))?;
@@ -229,34 +241,12 @@ impl Peer {
     }
 }
 
-/// Ranges of the peer's memory, for one system call.
-pub(super) struct Ranges(ArrayVec<libc::iovec, { MAX_TOGETHER + 1 }>);
-
-impl Ranges {
-    pub(super) fn new() -> Self {
-        // The first element is for the guard page.
-        Self(ArrayVec::from_iter([piece(std::ptr::null_mut::<u8>(), 0)]))
-    }
-
-    /// Adds a range; false if there are too many.
-    pub(super) fn push(&mut self, addr: u64, len: usize) -> bool {
-        self.0.try_push(piece(addr as *mut u8, len)).is_ok()
-    }
-
-    fn behind(&mut self, guard: libc::iovec) -> &[libc::iovec] {
-        self.0[0] = guard;
-        &self.0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn range<T>(at: *const T, len: usize) -> Ranges {
-        let mut ranges = Ranges::new();
-        assert!(ranges.push(at as u64, len));
-        ranges
+    fn range<T>(at: *const T, len: usize) -> [libc::iovec; 2] {
+        [RESERVED, piece(at.cast_mut(), len)]
     }
 
     fn own() -> libc::pid_t {
@@ -282,28 +272,26 @@ mod tests {
         let peer = Peer::meet(own(), Proof::own().unwrap()).unwrap();
         let (mut from, mut to) = (*b"0123456789", [0u8; 10]);
         let (a, b) = from.split_at_mut(4);
-        let mut local =
-            [piece(std::ptr::null_mut::<u8>(), 0), piece(a.as_mut_ptr(), 4), piece(b.as_mut_ptr(), 6)];
+        let mut local = [RESERVED, piece(a.as_mut_ptr(), 4), piece(b.as_mut_ptr(), 6)];
         // SAFETY: the only range is `to`, a live local array without references to it.
         assert_eq!(unsafe { peer.write(&mut local, &mut range(&raw mut to, 10)) }, Ok(10));
         // SAFETY: `to` is a live local array; the read is volatile since the kernel has written to it.
         assert_eq!(unsafe { (&raw const to).read_volatile() }, *b"0123456789");
         let mut back = [0u8; 10];
-        let mut local = [piece(std::ptr::null_mut::<u8>(), 0), piece(back.as_mut_ptr(), 10)];
+        let mut local = [RESERVED, piece(back.as_mut_ptr(), 10)];
         // SAFETY: the only local range is `back`, a live local array without references to it.
         assert_eq!(unsafe { peer.read(&mut local, &mut range(&raw const to, 10)) }, Ok(10));
         // SAFETY: `back` is a live local array; the read is volatile since the kernel has written to it.
         assert_eq!(unsafe { (&raw const back).read_volatile() }, *b"0123456789");
         // Two ranges, the second of which is not mapped: the result counts the bytes of the first one.
-        let mut partly = range(&raw mut to, 7);
-        assert!(partly.push(4096, 3));
-        let mut local = [piece(std::ptr::null_mut::<u8>(), 0), piece(back.as_mut_ptr(), 10)];
+        let mut partly = [RESERVED, piece(&raw mut to, 7), piece(4096 as *mut u8, 3)];
+        let mut local = [RESERVED, piece(back.as_mut_ptr(), 10)];
         // SAFETY: the ranges of the peer are `to` and an unmapped one, which the kernel does not write.
         assert_eq!(unsafe { peer.write(&mut local, &mut partly) }, Ok(7));
         let other = Proof { addr: 4096, ..peer.proof };
         let other = Peer { pid: own(), proof: other, end: Socket::noted(crate::sys::event_flag).unwrap() };
         let mut zeros = [0u8; 10];
-        let mut local = [piece(std::ptr::null_mut::<u8>(), 0), piece(zeros.as_mut_ptr(), 10)];
+        let mut local = [RESERVED, piece(zeros.as_mut_ptr(), 10)];
         // SAFETY: the only range is `to`, a live local array without references to it.
         assert_eq!(unsafe { other.write(&mut local, &mut range(&raw mut to, 10)) }, Err(libc::EFAULT));
         // SAFETY: `to` is a live local array; the read is volatile since the kernel may have written to it.

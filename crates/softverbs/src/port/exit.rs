@@ -33,12 +33,12 @@ const INTERVAL: Duration = Duration::from_millis(5);
 
 pub(super) struct Exit {
     /// When a packet was last forwarded to each slot, in time of [`clock`]; 0: all packets are confirmed.
-    forwarded: [AtomicU64; 256],
+    forwarded: Box<[AtomicU64; 256]>,
 }
 
 impl Default for Exit {
     fn default() -> Self {
-        Self { forwarded: [const { AtomicU64::new(0) }; 256] }
+        Self { forwarded: Box::new([const { AtomicU64::new(0) }; 256]) }
     }
 }
 

@@ -232,9 +232,6 @@ impl Port {
         Ok(port)
     }
 
-    /// Apart from [`Self::open`]: it is on the stack before it is in its memory, and threads with small
-    /// stacks open it.
-    #[inline(never)]
     fn new(engine: Arc<Engine>, slot: Arc<Slot>, sockets: Sockets) -> Arc<Self> {
         let (owners, policy) = (Owners::new(slot.user()), config::get().policy);
         Arc::new_cyclic(|this| Self {

@@ -65,15 +65,17 @@ impl<const LIMIT: u32> Rate<LIMIT> {
 
 pub(super) struct Owners {
     user: Option<u32>,
-    known: Mutex<Known>,
+    /// On the heap: threads with small stacks open the port.
+    known: Box<Mutex<Known>>,
 }
 
 impl Owners {
+    #[inline(never)]
     pub(super) fn new(user: u32) -> Self {
         let user = Some(user).filter(|&user| trusts_itself(user));
         let known =
             Known { is_ours: [false; 256], looked_for: [None; 256], read: None, reads: Rate::default() };
-        Self { user, known: Mutex::new(known) }
+        Self { user, known: Box::new(Mutex::new(known)) }
     }
 
     /// The user whose processes are trusted.

@@ -37,9 +37,7 @@ pub(super) fn waits_to_transfer(host: &impl PacketLink, wr: &SendWr) -> bool {
 }
 
 impl Requester {
-    /// Carries out the next requests directly, if possible. Its arrays are not on the stack of steps that
-    /// place or send packets, in threads with small stacks.
-    #[inline(never)]
+    /// Carries out the next requests directly, if possible.
     pub(super) fn transfer(
         &mut self,
         host: &mut impl PacketLink,
