@@ -112,7 +112,7 @@ ON_ONE_HOST = [
 def beside_peers(link):
     """The peers have their data in shared memory of their own, where they copy by themselves; here it may be any memory, unless `link`
     is in_memfds."""
-    row = {row.name: link(row) for row in ON_ONE_HOST}
+    row = {row.name: link(row) for row in ON_ONE_HOST if row.program}
     return [beside_ucx(row["write-spin"], "ucp_put_lat"), beside_ucx(row["send-poll"], "tag_lat"), beside_fabric(row["send-poll"]),
             beside_ucx(row["write-64KiB"], "ucp_put_bw", 64 << 10), beside_ucx(row["read-64KiB"], "ucp_get", 64 << 10)]
 
