@@ -11,9 +11,10 @@
 //!
 //! The kernel shows the mapping of an address, and the inode of its file, but has no call that opens it. So
 //! the program must not close the descriptor before it registers the memory: it is searched among those of
-//! the process.
+//! the process (proc_pid_fd(5)).
 #![forbid(unsafe_code)]
 
+use std::fs;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -28,8 +29,8 @@ use crate::socket::Socket;
 use crate::sys::{self, Errno, memory_file};
 use transport::access::{FileOffset, LOCAL_WRITE};
 
-/// Descriptors from this number on are not searched: the kernel copies, as with any other memory.
-const MAX_SEARCHED: RawFd = 1024;
+/// More descriptors are not searched: the kernel copies, as with any other memory.
+const MAX_SEARCHED: usize = 1024;
 
 /// The memfd behind a region, and the mapping of the library.
 pub(crate) struct Backing {
@@ -120,9 +121,11 @@ fn memfd_device() -> Option<u64> {
 }
 
 /// The number of a descriptor of a sealed memfd, which may be closed or reused at any time. `None`: there is
-/// none below [`MAX_SEARCHED`].
+/// none among the first [`MAX_SEARCHED`].
 fn find(part: FilePart) -> Option<RawFd> {
-    (0..MAX_SEARCHED).find(|number| sys::sealed_file(*number) == Some((part.device, part.inode)))
+    let open = fs::read_dir("/proc/thread-self/fd").ok()?.take(MAX_SEARCHED);
+    open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .find(|number| sys::sealed_file(*number) == Some((part.device, part.inode)))
 }
 
 #[cfg(test)]

@@ -141,12 +141,14 @@ fn query(maps: &File, addr: u64) -> Option<Option<Mapped>> {
     }
 }
 
-/// A line of /proc/self/maps.
+/// A line of /proc/self/maps. Shared memory without a file has an inode that no descriptor refers to; the
+/// name shows that. The ioctl would need a buffer for the longest name.
 fn parse(line: &str) -> Option<Mapped> {
     let mut words = line.strip_suffix('\n')?.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let hex = |text| u64::from_str_radix(text, 16).ok();
     let (permissions, offset, device, inode) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    let has_file = words.next() != Some("/dev/zero");
     let (major, minor) = device.split_once(':')?;
     let number = |text| u32::from_str_radix(text, 16).ok();
     let flag = |at: usize, letter: u8, flag: u64| {
@@ -158,7 +160,7 @@ fn parse(line: &str) -> Option<Mapped> {
         flags: flag(0, b'r', READABLE) | flag(1, b'w', WRITABLE) | flag(3, b's', SHARED),
         file: FilePart {
             device: makedev(number(major)?, number(minor)?),
-            inode: inode.parse().ok()?,
+            inode: if has_file { inode.parse().ok()? } else { 0 },
             offset: hex(offset)?,
         },
     })
@@ -267,7 +269,8 @@ mod tests {
     #[test]
     fn a_file_is_found_if_one_shared_mapping_of_it_covers_the_range() {
         let text = "1000-3000 rw-s 7000 0:1f 55\n3000-4000 rw-s 1000 0:1f 55\n6000-7000 rw-p 0 0:1f 55\n\
-                    8000-9000 rw-s 0 0:0 0\n";
+                    8000-9000 rw-s 0 0:0 0\n9000-a000 rw-s 0 0:1f 56 /dev/zero (deleted)\n\
+                    a000-b000 rw-s 7000 0:1f 55 /memfd:of a program (deleted)\n";
         let content = |start, len| covered_by_lines(text.as_bytes(), start, len, WRITABLE);
         let part = |offset| Some(Content::Shared(FilePart { device: makedev(0, 0x1f), inode: 55, offset }));
         assert_eq!(content(0x1000, 0x2000), part(0x7000));
@@ -276,6 +279,8 @@ mod tests {
         assert_eq!(content(0x1000, 0x2001), Some(Content::Other), "two mappings");
         assert_eq!(content(0x6000, 1), Some(Content::Other), "private");
         assert_eq!(content(0x8000, 1), Some(Content::Other), "no file");
+        assert_eq!(content(0x9000, 1), Some(Content::Other), "shared, but anonymous");
+        assert_eq!(content(0xa000, 1), part(0x7000));
     }
 
     #[test]
