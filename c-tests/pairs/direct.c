@@ -186,7 +186,17 @@ words_initiator(struct side *side)
  */
 
 static void
-withdrawing_target(struct side *side)
+sealed_region(struct node *node, struct region *region)
+{
+	int file;
+	void *ptr = sealed_pages(SIZE, &file);
+
+	region_reg(node, region, ptr, SIZE, RPMA_MR_USAGE_WRITE_DST);
+	EXPECT(close(file) == 0, "%s", strerror(errno));
+}
+
+static void
+withdraw(struct side *side, bool sealed)
 {
 	struct node node;
 
@@ -196,7 +206,10 @@ withdrawing_target(struct side *side)
 		struct link link;
 		uint64_t until;
 
-		region_new(&node, &region, SIZE, RPMA_MR_USAGE_WRITE_DST);
+		if (sealed)
+			sealed_region(&node, &region);
+		else
+			region_new(&node, &region, SIZE, RPMA_MR_USAGE_WRITE_DST);
 		accept_link(&node, &link, NULL, &region);
 		hear(side, 'w');
 		until = now_ms() + i % 5;
@@ -214,6 +227,18 @@ withdrawing_target(struct side *side)
 		EXPECT(munmap(region.ptr, SIZE) == 0, "%s", strerror(errno));
 	}
 	close_node(&node);
+}
+
+static void
+withdrawing_target(struct side *side)
+{
+	withdraw(side, false);
+}
+
+static void
+withdrawing_words_target(struct side *side)
+{
+	withdraw(side, true);
 }
 
 /* The connection ends in one thread while its region is deregistered in another one. */
@@ -272,6 +297,38 @@ write_on(struct side *side, struct link *link, struct region *src, char point)
 	}
 }
 
+/* Atomic writes until one fails, behind a write that introduces the key. After so many of them calls `then`. */
+#define MANY 2000
+
+static void
+store_on(struct link *link, struct region *src, void (*then)(struct side *side), struct side *side)
+{
+	struct ibv_wc wc = {.status = IBV_WC_SUCCESS};
+
+	write_part(link, 0, src, 0, LEN);
+	for (uint64_t n = 0; wc.status == IBV_WC_SUCCESS; n++) {
+		if (rpma_atomic_write(link->conn, link->remote, n % (SIZE / 8) * 8, (const char *)&n,
+			    RPMA_F_COMPLETION_ALWAYS, (void *)(uintptr_t)n) != 0)
+			return;
+		next_wc(link->cq, &wc);
+		EXPECT(wc.wr_id == n, "operation %u instead of %u", (unsigned)wc.wr_id, (unsigned)n);
+		if (n == MANY)
+			then(side);
+	}
+}
+
+static void
+say_w(struct side *side)
+{
+	say(side, 'w');
+}
+
+static void
+kill_target(struct side *side)
+{
+	EXPECT(kill(*side->target_pid, SIGKILL) == 0, "%s", strerror(errno));
+}
+
 static void
 writing_initiator(struct side *side, unsigned rounds)
 {
@@ -296,6 +353,25 @@ static void
 withdrawn_initiator(struct side *side)
 {
 	writing_initiator(side, ROUNDS);
+}
+
+static void
+withdrawn_words_initiator(struct side *side)
+{
+	struct region src;
+	struct node node;
+
+	open_initiator(&node, side);
+	region_new(&node, &src, SIZE, RPMA_MR_USAGE_WRITE_SRC);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		struct link link;
+
+		connect_link(&node, &link, NULL, NULL);
+		store_on(&link, &src, say_w, side);
+		end_broken(&link);
+		delete_link(&link);
+	}
+	close_with_region(&node, &src);
 }
 
 static void
@@ -343,6 +419,35 @@ killing_initiator(struct side *side)
 	delete_link(&link);
 	EXPECT(munmap(region.ptr, SIZE) == 0, "%s", strerror(errno));
 	close_node(&node);
+}
+
+/* The memory that the initiator has mapped stays, but the connection ends. */
+static void
+killed_words_target(struct side *side)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+
+	open_target(&node, side);
+	sealed_region(&node, &region);
+	accept_link(&node, &link, NULL, &region);
+	await_end(&link);
+	fail(__FILE__, __LINE__, "the process is killed", "it was not");
+}
+
+static void
+killing_words_initiator(struct side *side)
+{
+	struct region src;
+	struct node node;
+	struct link link;
+
+	connect_with_region(&node, &link, &src, side, SIZE, RPMA_MR_USAGE_WRITE_SRC, NULL);
+	store_on(&link, &src, kill_target, side);
+	end_broken(&link);
+	delete_link(&link);
+	close_with_region(&node, &src);
 }
 
 /*
@@ -477,8 +582,10 @@ const struct test direct_tests[] = {
 	{"direct-stopped-target", idle_target, busy_initiator, .seconds = 60},
 	{"direct-words-stopped-target", words_target, words_initiator, .seconds = 60},
 	{"direct-withdrawn-memory", withdrawing_target, withdrawn_initiator, .seconds = 60},
+	{"direct-withdrawn-words", withdrawing_words_target, withdrawn_words_initiator, .seconds = 60, .missing = not_soft},
 	{"direct-withdrawn-at-the-end", ending_target, ended_initiator, .seconds = 60, .missing = not_soft},
 	{"direct-killed-writer", killed_target, killing_initiator, .target_ends_by = SIGKILL},
+	{"direct-killed-words", killed_words_target, killing_words_initiator, .target_ends_by = SIGKILL, .missing = not_soft},
 	{"direct-forbidden", idle_target, forbidden_initiator},
 	{"direct-not-dumpable", secretive_target, unaware_initiator},
 	{"direct-order", receiving_target, ordering_initiator, .seconds = 60},
