@@ -701,8 +701,10 @@ bursting_initiator(struct side *side, const struct bursts *bursts)
 		if (last)
 			expect_wc(link.cq, posted, IBV_WC_RDMA_WRITE);
 		if (posted % ROUND == ROUND - 1) {
-			fewest = sends - before < fewest ? sends - before : fewest;
-			before = sends;
+			unsigned now = sends;
+
+			fewest = now - before < fewest ? now - before : fewest;
+			before = now;
 		}
 	}
 	/* behind the last write, so all are there */
@@ -792,8 +794,8 @@ TEST_OF(words, overwritten_target, bursting_initiator, &words)
 TEST_OF(small, overwritten_target, bursting_initiator, &small)
 
 /*
- * Registrations of shared memory: the file of a memfd is searched among the open descriptors, of which there
- * are few, and other memory has none.
+ * Registrations of shared memory: a memfd is searched among the open descriptors, of which there are few; for
+ * shared anonymous memory nothing is searched.
  */
 #define OPEN_DESCRIPTORS 64
 
@@ -808,7 +810,7 @@ listening_target(struct side *side)
 }
 
 static void
-register_shared(struct node *node, int flags, int file, const char *what)
+register_shared(struct node *node, int flags, int file, unsigned most)
 {
 	void *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | flags, file, 0);
 	unsigned before = seals;
@@ -816,7 +818,7 @@ register_shared(struct node *node, int flags, int file, const char *what)
 
 	EXPECT(shared != MAP_FAILED, "%s", strerror(errno));
 	region_reg(node, &region, shared, 4096, USAGE_ALL);
-	EXPECT(seals - before <= OPEN_DESCRIPTORS, "%u times fcntl for %s", seals - before, what);
+	EXPECT(seals - before <= most, "%u times fcntl, %u permitted", seals - before, most);
 	region_free(&region);
 }
 
@@ -828,10 +830,10 @@ registering_initiator(struct side *side)
 
 	EXPECT(file >= 0 && ftruncate(file, 4096) == 0, "%s", strerror(errno));
 	open_initiator(&node, side);
-	register_shared(&node, 0, file, "a memfd without seals");
+	register_shared(&node, 0, file, OPEN_DESCRIPTORS);
 	EXPECT(seals > 0, "no fcntl was counted, though the memfd was searched");
 	EXPECT(close(file) == 0);
-	register_shared(&node, MAP_ANONYMOUS, -1, "shared memory without a file");
+	register_shared(&node, MAP_ANONYMOUS, -1, 0);
 	close_node(&node);
 	say(side, 'd');
 }
@@ -848,7 +850,7 @@ const struct test calls_tests[] = {
 	TEST("calls-of-writes-and-flushes", flushing),
 	{"calls-of-writes-waited-for", serve_anything, waiting_initiator},
 	{"calls-of-reads-in-flight", serve_anything, reading_initiator},
-	{"calls-of-registrations", listening_target, registering_initiator},
+	{"calls-of-registrations", listening_target, registering_initiator, .missing = not_soft},
 	TEST("calls-of-8-byte-writes", words),
 	TEST("calls-of-64-byte-writes", small),
 	{.name = NULL},

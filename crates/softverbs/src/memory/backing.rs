@@ -14,14 +14,15 @@
 //! the process (proc_pid_fd(5)).
 #![forbid(unsafe_code)]
 
-use std::fs;
+use std::fs::File;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, RawFd};
 
 use once_cell::race::OnceNonZeroUsize;
-use rustix::fs::fstat;
+use rustix::fs::{Dir, fstat};
 
 use super::mapping::{Content, FilePart, content};
+use crate::cancel::whole;
 use crate::lock;
 use crate::mapped::FileMapping;
 use crate::process::PerProcess;
@@ -46,11 +47,11 @@ static BACKINGS: PerProcess<Vec<(u32, Backing)>> = PerProcess::new();
 /// Examines the range of a region with these access flags, and maps its backing if it has one. EFAULT: part
 /// of it is not mapped and readable, or, if `write`, writable.
 pub(crate) fn examine(start: u64, len: u64, access: u32, write: bool) -> Result<Option<Backing>, Errno> {
-    match content(start, len, write) {
+    whole(|| match content(start, len, write) {
         Content::Inaccessible => Err(libc::EFAULT),
         Content::Shared(part) => Ok(Backing::map(part, len, access)),
         Content::Other => Ok(None),
-    }
+    })
 }
 
 impl Backing {
@@ -123,8 +124,9 @@ fn memfd_device() -> Option<u64> {
 /// The number of a descriptor of a sealed memfd, which may be closed or reused at any time. `None`: there is
 /// none among the first [`MAX_SEARCHED`].
 fn find(part: FilePart) -> Option<RawFd> {
-    let open = fs::read_dir("/proc/thread-self/fd").ok()?.take(MAX_SEARCHED);
-    open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+    let open = Dir::new(File::open("/proc/thread-self/fd").ok()?).ok()?;
+    open.take(MAX_SEARCHED)
+        .filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse().ok())
         .find(|number| sys::sealed_file(*number) == Some((part.device, part.inode)))
 }
 

@@ -3,7 +3,8 @@
 //! fails with EFAULT where the mapping lacks the protection.
 //!
 //! Nothing is pinned, populated or touched here: only the mappings of the range are queried. On Linux 6.11
-//! and newer that takes one ioctl(2) a mapping, 2.6 us including open(2) and close(2). Older kernels have the
+//! and newer that takes one ioctl(2) a mapping, or two if its name is long: 2.6 us including open(2) and
+//! close(2). Older kernels have the
 //! mappings as text in /proc: 14 us in a small program. If that would take longer than 200 us, in a program
 //! with a thousand mappings or more, only holes are detected.
 
@@ -13,7 +14,7 @@ use std::os::fd::AsRawFd;
 
 use rustix::fs::makedev;
 
-use crate::sys;
+use crate::sys::{self, Errno};
 
 /// `struct procmap_query` of linux/fs.h.
 #[repr(C)]
@@ -39,6 +40,12 @@ const PROCMAP_QUERY: libc::c_ulong =
 const READABLE: u64 = 1;
 const WRITABLE: u64 = 2;
 const SHARED: u64 = 8;
+/// How the names of shared memory begin that has an inode, but to which no descriptor refers: memory that
+/// mmap(2) creates without a file, and that of shmget(2), whose inode number is its identifier. A memfd may
+/// have the same number.
+const WITHOUT_DESCRIPTOR: [&str; 2] = ["/dev/zero", "/SYSV"];
+/// Bytes of the longest such name, "/SYSV00000000 (deleted)", with NUL.
+const NAME_LEN: usize = 24;
 /// The most bytes of /proc/self/maps that are read.
 const MOST_TEXT: u64 = 64 * 1024;
 
@@ -121,34 +128,46 @@ fn covered_by_lines(lines: impl Read, start: u64, len: u64, needed: u64) -> Opti
     })
 }
 
-/// Queries the mapping at an address or after it. `None` if the kernel lacks this ioctl.
-fn query(maps: &File, addr: u64) -> Option<Option<Mapped>> {
-    let mut query = Query { size: size_of::<Query>() as u64, addr, ..Query::default() };
-    // SAFETY: the kernel reads and writes only the structure, which contains its size: the query requests
-    // neither a name nor a build ID.
-    match unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut query) } {
-        0 => {
-            let Query { start, end, flags_found: flags, offset, inode, device: [major, minor], .. } = query;
-            Some(Some(Mapped {
-                start,
-                end,
-                flags,
-                file: FilePart { device: makedev(major, minor), inode, offset },
-            }))
-        }
-        _ if sys::errno() == libc::ENOENT => Some(None),
-        _ => None,
-    }
+/// Whether a mapping with this name may be one of a file that has a descriptor.
+fn has_descriptor(name: &[u8]) -> bool {
+    !WITHOUT_DESCRIPTOR.iter().any(|beginning| name.starts_with(beginning.as_bytes()))
 }
 
-/// A line of /proc/self/maps. Shared memory without a file has an inode that no descriptor refers to; the
-/// name shows that. The ioctl would need a buffer for the longest name.
+/// Queries the mapping that contains an address; `Some(None)`: there is none. `None`: the kernel lacks this
+/// ioctl, or it has failed.
+fn query(maps: &File, addr: u64) -> Option<Option<Mapped>> {
+    let found = match query_named(maps, addr, true) {
+        Err(libc::ENAMETOOLONG) => query_named(maps, addr, false),
+        found => found,
+    };
+    found.map_or_else(|e| (e == libc::ENOENT).then_some(None), |found| Some(Some(found)))
+}
+
+/// As [`query`]; `named`: looks at the name as well. ENOENT: no mapping; ENAMETOOLONG: the name is none of
+/// [`WITHOUT_DESCRIPTOR`], as it is longer.
+fn query_named(maps: &File, addr: u64, named: bool) -> Result<Mapped, Errno> {
+    let mut name = [0u8; NAME_LEN];
+    let mut query = Query { size: size_of::<Query>() as u64, addr, ..Query::default() };
+    if named {
+        (query.name_sizes[0], query.addresses[0]) = (NAME_LEN as u32, (&raw mut name) as u64);
+    }
+    // SAFETY: the kernel reads and writes only the structure, which contains its size, and, if the structure
+    // has the address and the size of `name`, that; nothing else uses it before the call has returned.
+    if unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut query) } != 0 {
+        return Err(sys::errno());
+    }
+    let Query { start, end, flags_found: flags, offset, device: [major, minor], .. } = query;
+    let inode = if has_descriptor(&name) { query.inode } else { 0 };
+    Ok(Mapped { start, end, flags, file: FilePart { device: makedev(major, minor), inode, offset } })
+}
+
+/// A line of /proc/self/maps.
 fn parse(line: &str) -> Option<Mapped> {
     let mut words = line.strip_suffix('\n')?.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let hex = |text| u64::from_str_radix(text, 16).ok();
     let (permissions, offset, device, inode) = (words.next()?, words.next()?, words.next()?, words.next()?);
-    let has_file = words.next() != Some("/dev/zero");
+    let has_descriptor = has_descriptor(words.next().unwrap_or_default().as_bytes());
     let (major, minor) = device.split_once(':')?;
     let number = |text| u32::from_str_radix(text, 16).ok();
     let flag = |at: usize, letter: u8, flag: u64| {
@@ -160,7 +179,7 @@ fn parse(line: &str) -> Option<Mapped> {
         flags: flag(0, b'r', READABLE) | flag(1, b'w', WRITABLE) | flag(3, b's', SHARED),
         file: FilePart {
             device: makedev(number(major)?, number(minor)?),
-            inode: if has_file { inode.parse().ok()? } else { 0 },
+            inode: if has_descriptor { inode.parse().ok()? } else { 0 },
             offset: hex(offset)?,
         },
     })
@@ -168,7 +187,10 @@ fn parse(line: &str) -> Option<Mapped> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{fstat, ftruncate};
+
     use super::*;
+    use crate::mapped::FileMapping;
 
     const ANONYMOUS: FilePart = FilePart { device: 0, inode: 0, offset: 0 };
 
@@ -206,7 +228,7 @@ mod tests {
     }
 
     /// A kernel without the ioctl would yield the same result from the text, only slower, so no other test
-    /// notices.
+    /// notices. The names decide, which may be longer than the buffer.
     #[test]
     fn the_kernel_has_the_query() {
         let page = sys::page_size();
@@ -227,6 +249,15 @@ mod tests {
         assert_eq!((first.flags & 11, first.file), (READABLE | WRITABLE, ANONYMOUS));
         assert_eq!(at(page), Some(None));
         assert_eq!(at(2 * page).unwrap().map(|found| found.start), Some(map.addr() + 2 * page));
+        for name in [c"short", c"a name that is longer than the buffer"] {
+            let file = sys::memory_file(name, 0).unwrap();
+            ftruncate(&file, page).unwrap();
+            let map = FileMapping::new(&file, 0, page as usize, false).unwrap();
+            let found = query(&maps, map.start().as_ptr() as u64).unwrap().unwrap();
+            assert_eq!(found.file.inode, fstat(&file).unwrap().st_ino);
+        }
+        let shared = sys::tests::Mapping::shared(page as usize);
+        assert_eq!(query(&maps, shared.addr()).unwrap().unwrap().file.inode, 0);
     }
 
     #[test]
@@ -269,8 +300,9 @@ mod tests {
     #[test]
     fn a_file_is_found_if_one_shared_mapping_of_it_covers_the_range() {
         let text = "1000-3000 rw-s 7000 0:1f 55\n3000-4000 rw-s 1000 0:1f 55\n6000-7000 rw-p 0 0:1f 55\n\
-                    8000-9000 rw-s 0 0:0 0\n9000-a000 rw-s 0 0:1f 56 /dev/zero (deleted)\n\
-                    a000-b000 rw-s 7000 0:1f 55 /memfd:of a program (deleted)\n";
+                    8000-9000 rw-s 0 0:0 0\n9000-a000 rw-s 0 0:1f 55 /dev/zero (deleted)\n\
+                    a000-b000 rw-s 7000 0:1f 55 /memfd:of a program (deleted)\n\
+                    b000-c000 rw-s 0 0:1f 55 /SYSV00000000 (deleted)\n";
         let content = |start, len| covered_by_lines(text.as_bytes(), start, len, WRITABLE);
         let part = |offset| Some(Content::Shared(FilePart { device: makedev(0, 0x1f), inode: 55, offset }));
         assert_eq!(content(0x1000, 0x2000), part(0x7000));
@@ -281,6 +313,7 @@ mod tests {
         assert_eq!(content(0x8000, 1), Some(Content::Other), "no file");
         assert_eq!(content(0x9000, 1), Some(Content::Other), "shared, but anonymous");
         assert_eq!(content(0xa000, 1), part(0x7000));
+        assert_eq!(content(0xb000, 1), Some(Content::Other), "of System V");
     }
 
     #[test]

@@ -33,6 +33,7 @@ const INTERVAL: Duration = Duration::from_millis(5);
 
 pub(super) struct Exit {
     /// When a packet was last forwarded to each slot, in time of [`clock`]; 0: all packets are confirmed.
+    /// On the heap: threads with small stacks open the port.
     forwarded: Box<[AtomicU64; 256]>,
 }
 

@@ -70,6 +70,7 @@ pub(super) struct Owners {
 }
 
 impl Owners {
+    /// A function apart: the table is on the stack before it is on the heap.
     #[inline(never)]
     pub(super) fn new(user: u32) -> Self {
         let user = Some(user).filter(|&user| trusts_itself(user));

@@ -15,7 +15,16 @@ pub(crate) struct Mapping {
 
 impl Mapping {
     pub(crate) fn new(len: usize) -> Self {
-        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        Self::anonymous(len, libc::MAP_PRIVATE)
+    }
+
+    /// Memory that children share.
+    pub(crate) fn shared(len: usize) -> Self {
+        Self::anonymous(len, libc::MAP_SHARED)
+    }
+
+    fn anonymous(len: usize, flags: libc::c_int) -> Self {
+        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, flags | libc::MAP_ANONYMOUS);
         // SAFETY: a new anonymous mapping at an address that the kernel chooses.
         let addr = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, -1, 0) };
         assert_ne!(addr, libc::MAP_FAILED);

@@ -296,7 +296,8 @@ impl SendHalf {
     }
 
     /// Sends queued FPDUs, and returns the number of FPDUs and of bytes that the link accepted; `None` if it
-    /// would block. A function apart, as [`crate::direct::carry_out`] is.
+    /// would block. A function apart: its arrays would be on the stack of all steps,
+    /// in threads with small stacks.
     #[inline(never)]
     fn send_batch(&mut self, host: &mut impl StreamLink) -> Result<Option<(usize, usize)>, Failure> {
         let segment = self.framing.segment;
