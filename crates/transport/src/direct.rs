@@ -99,25 +99,56 @@ impl WordAccess {
     }
 }
 
+/// A host that may execute one-sided operations itself, in the memory of the peer. A connection calls it only
+/// while no earlier request is outstanding.
+pub trait DirectAccess: Host {
+    /// Copies bytes directly between the memory of the peer and local memory: from `local` to `remote` for
+    /// RDMA Writes, in the other direction for RDMA Reads. The rights of `remote` distinguish the two; all
+    /// its ranges have the same rights and STag. Both lists have the same total length and are processed in
+    /// order. Returns the number of bytes that were copied, counted from the start; with 0 the request goes
+    /// over the link, which reports any error. The peer must have acted on everything that was sent: a host
+    /// whose link is a stream ensures that, over RoCE the peer has acknowledged it.
+    fn transfer(&mut self, _remote: &[Access], _local: &[Part<'_>]) -> usize {
+        0
+    }
+    /// As [`DirectAccess::transfer`], for one request.
+    fn transfer_one(&mut self, wr: &SendWr) -> usize {
+        ranges(wr).map_or(0, |(remote, local)| self.transfer(&[remote], &[local]))
+    }
+    /// Whether [`DirectAccess::access_word`] is possible with this memory of the peer. Asked before each
+    /// call.
+    fn may_access_word(&mut self, _remote: Access) -> bool {
+        true
+    }
+    /// Accesses a word of the peer's memory directly, and returns the previous number; of a store, any
+    /// number. `None`: nothing was done, and the request goes over the link. What
+    /// [`DirectAccess::transfer`] requires of the peer holds here, too.
+    fn access_word(&mut self, _remote: Access, _word: WordAccess) -> Option<u64> {
+        None
+    }
+    /// Whether [`DirectAccess::transfer`], or [`DirectAccess::access_word`] for an atomic operation, is
+    /// likely to succeed for this access once no earlier request is outstanding.
+    fn may_transfer(&self, _remote: Access) -> bool {
+        false
+    }
+    /// `completed` requests of the program were executed directly, with `bytes` of payload. The peer does not
+    /// see them.
+    fn transferred(&mut self, _operation: Served, _completed: u64, _bytes: u64) {}
+}
+
 /// A request was carried out, but the memory for its result is not accessible.
 pub(crate) struct NoResult;
 
-/// Carries out a request that is an access to a word, if `may` says so, by `access`, which returns the
-/// previous number, and stores that in local memory. False: nothing was done. The batch of the host must be
-/// empty.
-pub(crate) fn carry_out_word<H: Host>(
-    host: &mut H,
-    wr: &SendWr,
-    may: impl FnOnce(&mut H, Access) -> bool,
-    access: impl FnOnce(&mut H, Access, WordAccess) -> Option<u64>,
-) -> Result<bool, NoResult> {
+/// Carries out a request that is an access to a word, and stores the result of an atomic operation in local
+/// memory. False: nothing was done. The batch of the host must be empty.
+pub(crate) fn carry_out_word(host: &mut impl DirectAccess, wr: &SendWr) -> Result<bool, NoResult> {
     let remote = wr.remote(0);
     // Before the source is read, which may need a system call.
-    if remote.addr % WORD as u64 != 0 || !may(host, remote) {
+    if remote.addr % WORD as u64 != 0 || !host.may_access_word(remote) {
         return Ok(false);
     }
     let Some(word) = WordAccess::of(wr, host) else { return Ok(false) };
-    let Some(original) = access(host, remote, word) else { return Ok(false) };
+    let Some(original) = host.access_word(remote, word) else { return Ok(false) };
     if wr.is_atomic() {
         for sink in wr.local.parts(0, WORD, LOCAL_WRITE) {
             host.place(sink, 0).map_err(|_| NoResult)?;
@@ -157,17 +188,37 @@ pub fn ranges(wr: &SendWr) -> Option<(Access, Part<'_>)> {
     Some((wr.remote(0), local))
 }
 
-/// Carries out requests by copies, which `transfer` makes, from the `first` one on, whose first `from` bytes
-/// are done; those that `permits` accepts. For reads `transfer` gets no [`Part::Bytes`]. Returns the number
-/// of further bytes that were copied. A function apart: its arrays would be on the stack of all steps, in
-/// threads with small stacks.
-#[inline(never)]
+/// Carries out requests from the `first` one on, whose first `from` bytes are done; those that `permits`
+/// accepts. Returns the number of further bytes that were copied. `NoResult`: that of the first request,
+/// which was carried out.
 pub(crate) fn carry_out(
+    host: &mut impl DirectAccess,
+    sq: &SendQueue,
+    first: u64,
+    from: u32,
+    permits: impl Fn(&SendWr) -> bool,
+) -> Result<usize, NoResult> {
+    let Some(Entry { wr, .. }) = sq.entry(first).filter(|entry| entry.wr.is_of_word()) else {
+        return Ok(copy(host, sq, first, from, permits));
+    };
+    match carry_out_word(host, wr) {
+        Ok(done) => Ok(if done { WORD } else { 0 }),
+        Err(NoResult) => {
+            host.transferred(served(wr), 1, WORD as u64);
+            Err(NoResult)
+        }
+    }
+}
+
+/// [`carry_out`] for RDMA Writes and Reads. For reads the host gets no [`Part::Bytes`]. A function apart: its
+/// arrays would be on the stack of all steps, in threads with small stacks.
+#[inline(never)]
+fn copy(
+    host: &mut impl DirectAccess,
     sq: &SendQueue,
     first: u64,
     mut from: u32,
     permits: impl Fn(&SendWr) -> bool,
-    transfer: impl FnOnce(&[Access], &[Part<'_>]) -> usize,
 ) -> usize {
     let mut ranges = ArrayVec::<Access, MAX_TOGETHER>::new();
     let mut local = ArrayVec::<Part<'_>, MAX_LOCAL_PARTS>::new();
@@ -206,5 +257,5 @@ pub(crate) fn carry_out(
         from = 0;
         bytes += len;
     }
-    transfer(&ranges, &local).min(bytes)
+    host.transfer(&ranges, &local).min(bytes)
 }

@@ -11,7 +11,7 @@ use super::strict::Strict;
 use crate::cq::Cq;
 use crate::lock;
 use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
-use transport::direct::{Part, WordAccess};
+use transport::direct::{DirectAccess, Part, WordAccess};
 use transport::host::{Durable, Ended, Ending, Host, Served};
 use transport::iwarp::link::{LinkError, StreamLink};
 use transport::roce::link::{Batch, Dropped, PacketLink, Payload};
@@ -263,26 +263,7 @@ impl<H: Exposed> Host for Instrumented<'_, H> {
     }
 }
 
-impl<H: Exposed + StreamLink> StreamLink for Instrumented<'_, H> {
-    fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
-        self.host.send(parts, boundary)
-    }
-
-    fn receive(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
-        self.host.receive(into)
-    }
-
-    fn receive_placed(&mut self, to: Access, rest: &mut [u8]) -> Result<usize, LinkError> {
-        self.host.receive_placed(to, rest)
-    }
-
-    fn close(&mut self, last: Option<&[u8]>) {
-        self.host.close(last);
-        if let Some(faults) = &self.instruments.faults {
-            faults.release_all();
-        }
-    }
-
+impl<H: Exposed + DirectAccess> DirectAccess for Instrumented<'_, H> {
     fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
         self.host.transfer(remote, local)
     }
@@ -301,6 +282,27 @@ impl<H: Exposed + StreamLink> StreamLink for Instrumented<'_, H> {
 
     fn transferred(&mut self, operation: Served, completed: u64, bytes: u64) {
         self.host.transferred(operation, completed, bytes);
+    }
+}
+
+impl<H: Exposed + StreamLink> StreamLink for Instrumented<'_, H> {
+    fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
+        self.host.send(parts, boundary)
+    }
+
+    fn receive(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
+        self.host.receive(into)
+    }
+
+    fn receive_placed(&mut self, to: Access, rest: &mut [u8]) -> Result<usize, LinkError> {
+        self.host.receive_placed(to, rest)
+    }
+
+    fn close(&mut self, last: Option<&[u8]>) {
+        self.host.close(last);
+        if let Some(faults) = &self.instruments.faults {
+            faults.release_all();
+        }
     }
 
     fn acted(&mut self) {
@@ -333,26 +335,6 @@ impl<H: Exposed + PacketLink> PacketLink for Instrumented<'_, H> {
 
     fn has_unread_packets(&self) -> bool {
         self.host.has_unread_packets()
-    }
-
-    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
-        self.host.transfer(remote, local)
-    }
-
-    fn may_access_word(&mut self, remote: Access) -> bool {
-        self.host.may_access_word(remote)
-    }
-
-    fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
-        self.host.access_word(remote, word)
-    }
-
-    fn may_transfer(&self, remote: Access) -> bool {
-        self.host.may_transfer(remote)
-    }
-
-    fn transferred(&mut self, operation: Served, completed: u64, bytes: u64) {
-        self.host.transferred(operation, completed, bytes);
     }
 
     fn has_changed(&mut self) -> bool {

@@ -291,7 +291,7 @@ impl Local {
         self.rings.took(n).map(|()| n).map_err(LinkError::Broken)
     }
 
-    pub(super) fn transfers(&self) -> bool {
+    pub(crate) fn transfers(&self) -> bool {
         self.direct.is_some()
     }
 
@@ -308,12 +308,12 @@ impl Local {
     }
 
     /// Whether this end can map the memory that an access to a word needs. Only reads what seldom changes.
-    pub(super) fn maps(&self, remote: Access) -> bool {
+    pub(crate) fn maps(&self, remote: Access) -> bool {
         self.direct.as_ref().is_some_and(|direct| self.is_up() && direct.maps(remote))
     }
 
     /// Accesses a word of the peer's memory, if that is mapped; returns the previous number.
-    pub(super) fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+    pub(crate) fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
         if !self.is_ready() {
             return None;
         }
@@ -321,7 +321,7 @@ impl Local {
     }
 
     /// Copies directly between the memory of the peer and `local`; returns the number of bytes copied.
-    pub(super) fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
+    pub(crate) fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
         let len = remote.iter().map(|access| access.len).sum::<usize>().min(MOST);
         if len == 0 || !self.is_ready() {
             return 0;
@@ -355,7 +355,7 @@ impl Local {
 
     /// As [`Self::transfer`], for one request. A function apart, as it needs all registers.
     #[inline(never)]
-    pub(super) fn transfer_one(&mut self, wr: &SendWr) -> usize {
+    pub(crate) fn transfer_one(&mut self, wr: &SendWr) -> usize {
         let Some((remote, local)) = ranges(wr) else { return 0 };
         let len = remote.len.min(MOST);
         if len == 0 || !self.is_ready() {
@@ -374,39 +374,39 @@ impl Local {
     /// Unmaps memory of the peer whose keys it has revoked. Called at the beginning of each step; a
     /// direct copy does so as well.
     #[inline]
-    pub(super) fn forget_revoked(&mut self) {
+    pub(crate) fn forget_revoked(&mut self) {
         if let Some(direct) = self.direct.as_mut().filter(|_| !self.rings.is_left_behind()) {
             direct.forget_revoked();
         }
     }
 
     /// Counts requests that this end has executed directly, which the peer does not see.
-    pub(super) fn transferred(&self, operation: Served, completed: u64, bytes: u64) {
+    pub(crate) fn transferred(&self, operation: Served, completed: u64, bytes: u64) {
         let (_, other) = self.rings.ends();
         self.rings.shared.export_page(other).count(operation, completed, bytes);
     }
 
     /// Whether the peer exports a key for this access, and memory that an atomic operation needs.
-    pub(super) fn may_transfer(&self, remote: Access) -> bool {
+    pub(crate) fn may_transfer(&self, remote: Access) -> bool {
         self.direct.as_ref().is_some_and(|direct| self.is_up() && direct.may_access(remote))
     }
 
     /// Everything received so far has been acted on.
-    pub(super) fn acted(&mut self) {
+    pub(crate) fn acted(&mut self) {
         if self.direct.is_some() {
             self.rings.acted();
         }
     }
 
     /// The peer has made an access that was granted.
-    pub(super) fn granted(&mut self, access: Access, grant: &Grant) {
+    pub(crate) fn granted(&mut self, access: Access, grant: &Grant) {
         if let Some(direct) = &mut self.direct {
             direct.export(access, grant);
         }
     }
 
     /// The peer begins no further direct copy, nor does this end.
-    pub(super) fn end_copies(&mut self) {
+    pub(crate) fn end_copies(&mut self) {
         if let Some(direct) = self.direct.take() {
             direct.close();
         }

@@ -20,22 +20,18 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_linger;
 
-use crate::memory::Grant;
 use crate::progress::watch::PeerNotify;
 use crate::socket::Socket;
 use crate::sys::Errno;
 pub(crate) use arrived::Arrived;
 pub(crate) use driver::Driver;
-use local::Local;
-pub(crate) use local::{Mine, Theirs};
+pub(crate) use local::{Local, Mine, Theirs};
 pub(crate) use packets::Packets;
 pub(crate) use ring::Rings;
 use tcp::Tcp;
 use transport::access::Access;
-use transport::direct::{Part, WordAccess};
-use transport::host::Served;
+use transport::direct::Part;
 use transport::iwarp::link::LinkError;
-use transport::wr::SendWr;
 
 /// The process exits: waits until the links that were closed have sent everything, until `deadline` at most.
 pub(crate) fn drain(deadline: Instant) {
@@ -89,82 +85,21 @@ impl Link {
         }
     }
 
-    /// Whether [`Link::transfer`] is possible at all.
-    pub(crate) fn transfers(&self) -> bool {
-        match self {
-            Self::Tcp(_) => false,
-            Self::Local(local) => local.transfers(),
-        }
-    }
-
-    /// Carries out writes or reads as direct copies ([`transport::iwarp::link::StreamLink::transfer`]).
-    pub(crate) fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
-        match self {
-            Self::Tcp(_) => 0,
-            Self::Local(link) => link.transfer(remote, local),
-        }
-    }
-
-    /// As [`Link::transfer`], for one request.
+    /// The memory that the two ends share.
     #[inline]
-    pub(crate) fn transfer_one(&mut self, wr: &SendWr) -> usize {
-        match self {
-            Self::Tcp(_) => 0,
-            Self::Local(link) => link.transfer_one(wr),
-        }
-    }
-
-    /// Unmaps memory of the peer whose keys it has revoked.
-    #[inline]
-    pub(crate) fn forget_revoked(&mut self) {
-        if let Self::Local(link) = self {
-            link.forget_revoked();
-        }
-    }
-
-    /// Whether this side can map the memory that an access to a word needs.
-    pub(crate) fn maps(&self, remote: Access) -> bool {
-        match self {
-            Self::Tcp(_) => false,
-            Self::Local(link) => link.maps(remote),
-        }
-    }
-
-    /// Accesses a word of the peer's memory ([`transport::iwarp::link::StreamLink::access_word`]).
-    pub(crate) fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+    pub(crate) fn local(&self) -> Option<&Local> {
         match self {
             Self::Tcp(_) => None,
-            Self::Local(link) => link.access_word(remote, word),
+            Self::Local(local) => Some(local),
         }
     }
 
-    /// Requests were carried out by [`Link::transfer`], [`Link::transfer_one`] or [`Link::access_word`].
-    pub(crate) fn transferred(&self, operation: Served, completed: u64, bytes: u64) {
-        if let Self::Local(link) = self {
-            link.transferred(operation, completed, bytes);
-        }
-    }
-
-    /// Whether [`Link::transfer`] is likely to succeed for this access
-    /// ([`transport::iwarp::link::StreamLink::may_transfer`]).
-    pub(crate) fn may_transfer(&self, remote: Access) -> bool {
+    /// As [`Link::local`].
+    #[inline]
+    pub(crate) fn local_mut(&mut self) -> Option<&mut Local> {
         match self {
-            Self::Tcp(_) => false,
-            Self::Local(link) => link.may_transfer(remote),
-        }
-    }
-
-    /// The connection has acted on everything received so far.
-    pub(crate) fn acted(&mut self) {
-        if let Self::Local(local) = self {
-            local.acted();
-        }
-    }
-
-    /// The peer has made an access that was granted.
-    pub(crate) fn granted(&mut self, access: Access, grant: &Grant) {
-        if let Self::Local(local) = self {
-            local.granted(access, grant);
+            Self::Tcp(_) => None,
+            Self::Local(local) => Some(local),
         }
     }
 

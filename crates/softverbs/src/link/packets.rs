@@ -14,16 +14,13 @@ use super::arrived::Arrived;
 use super::driver::Driver;
 use super::local::Local;
 use super::offers::{self, Offered};
-use crate::memory::Grant;
 use crate::port::offer::{Ends, Offer};
 use crate::port::{Delivered, Endpoint, Fetch, Port, Sender};
 use crate::progress::Driven;
 use crate::progress::engine::Engine;
 use crate::progress::watch::PeerNotify;
 use crate::sys::Errno;
-use transport::access::{Access, Unreachable};
-use transport::direct::{Part, WordAccess};
-use transport::host::Served;
+use transport::access::Unreachable;
 use transport::iwarp::link::LinkError;
 use transport::roce::link::{Dropped, Payload};
 use transport::route::Route;
@@ -208,53 +205,16 @@ impl Packets {
         self.shared.is_some()
     }
 
-    /// Carries out writes or reads as direct copies ([`transport::roce::link::PacketLink::transfer`]).
-    pub(crate) fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
-        self.shared.as_mut().map_or(0, |shared| shared.transfer(remote, local))
-    }
-
-    /// Unmaps memory of the peer whose keys it has revoked.
+    /// The memory that the two ends share.
     #[inline]
-    pub(crate) fn forget_revoked(&mut self) {
-        if let Some(shared) = &mut self.shared {
-            shared.forget_revoked();
-        }
+    pub(crate) fn local(&self) -> Option<&Local> {
+        self.shared.as_ref()
     }
 
-    /// Whether this side can map the memory that an access to a word needs.
-    pub(crate) fn maps(&self, remote: Access) -> bool {
-        self.shared.as_ref().is_some_and(|shared| shared.maps(remote))
-    }
-
-    /// Accesses a word of the peer's memory ([`transport::roce::link::PacketLink::access_word`]).
-    pub(crate) fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
-        self.shared.as_mut()?.access_word(remote, word)
-    }
-
-    /// Requests were carried out by [`Packets::transfer`] or [`Packets::access_word`].
-    pub(crate) fn transferred(&self, operation: Served, completed: u64, bytes: u64) {
-        if let Some(shared) = &self.shared {
-            shared.transferred(operation, completed, bytes);
-        }
-    }
-
-    /// Whether [`Packets::transfer`] is likely to succeed for this access.
-    pub(crate) fn may_transfer(&self, remote: Access) -> bool {
-        self.shared.as_ref().is_some_and(|shared| shared.may_transfer(remote))
-    }
-
-    /// The peer has made an access that was granted.
-    pub(crate) fn granted(&mut self, access: Access, grant: &Grant) {
-        if let Some(shared) = &mut self.shared {
-            shared.granted(access, grant);
-        }
-    }
-
-    /// The queue pair permits the peer less than before, or nothing.
-    pub(crate) fn end_copies(&mut self) {
-        if let Some(shared) = &mut self.shared {
-            shared.end_copies();
-        }
+    /// As [`Packets::local`].
+    #[inline]
+    pub(crate) fn local_mut(&mut self) -> Option<&mut Local> {
+        self.shared.as_mut()
     }
 
     /// The connection has dropped a packet.

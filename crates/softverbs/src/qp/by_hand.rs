@@ -167,8 +167,9 @@ impl Qp {
             Transport::Iwarp(_) => return Err(libc::EOPNOTSUPP),
             Transport::Roce(roce) => {
                 let takes_away = roce.conn.change(change.access, change.rnr_timer);
-                if let (true, Some(link)) = (takes_away, &mut roce.link) {
-                    link.end_copies();
+                let local = roce.link.as_mut().and_then(Packets::local_mut);
+                if let (true, Some(local)) = (takes_away, local) {
+                    local.end_copies();
                 }
             }
             Transport::Unreliable(unreliable) => unreliable.conn.change(change.access),

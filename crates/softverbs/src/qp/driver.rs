@@ -12,7 +12,7 @@ use super::{AsyncEvent, Kind, Qp, State};
 use crate::clock::now;
 use crate::cq::Cq;
 use crate::instrument::{Exposed, Instrumented, Queue, Stepping};
-use crate::link::{Link, Packets};
+use crate::link::{Link, Local, Packets};
 use crate::memory::{self, Batch};
 use crate::policy::poller;
 use crate::port;
@@ -23,7 +23,7 @@ use crate::progress::{By, Driven, Outstanding};
 use crate::sys::{Errno, Process};
 use crate::{lock, probes};
 use transport::access::{Access, Bind, Denied, FLUSH_PERSISTENT, Unchanged, Unreachable};
-use transport::direct::{Part, WordAccess};
+use transport::direct::{DirectAccess, Part, WordAccess};
 use transport::host::{self, Durable, Ended, Ending, Served};
 use transport::iwarp::link::{LinkError, StreamLink};
 use transport::roce::link::{Dropped, PacketLink, Payload};
@@ -338,8 +338,8 @@ impl<'a, L> Host<'a, L> {
 
 impl<L: QpLink> Stepping for Host<'_, L> {
     fn step<C: Connection<Self>>(&mut self, conn: &mut C, why: u32, budget: Budget) -> Stepped {
-        if let Some(link) = self.link {
-            link.forget_revoked();
+        if let Some(local) = self.local_mut() {
+            local.forget_revoked();
         }
         conn.step(self, why, budget)
     }
@@ -386,8 +386,8 @@ impl<L: QpLink> host::Host for Host<'_, L> {
 
     fn check(&mut self, access: Access) -> Result<(), Denied> {
         let grant = memory::acquire(access, self.qp.accessor())?;
-        if let Some(link) = self.link {
-            link.granted(access, &grant);
+        if let Some(local) = self.local_mut() {
+            local.granted(access, &grant);
         }
         Ok(())
     }
@@ -525,11 +525,47 @@ impl<L: QpLink> host::Host for Host<'_, L> {
 }
 
 impl<L: QpLink> Host<'_, L> {
-    /// Whether this side can map the memory of a word of the peer; the queue pair records that.
-    fn maps(&self, remote: Access) -> bool {
-        let maps = self.link.as_ref().is_some_and(|link| link.maps(remote));
+    /// The memory that the link shares with the peer.
+    #[inline]
+    fn local(&self) -> Option<&Local> {
+        self.link.as_ref()?.local()
+    }
+
+    #[inline]
+    fn local_mut(&mut self) -> Option<&mut Local> {
+        self.link.as_mut()?.local_mut()
+    }
+}
+
+impl<L: QpLink> DirectAccess for Host<'_, L> {
+    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
+        self.local_mut().map_or(0, |shared| shared.transfer(remote, local))
+    }
+
+    #[inline]
+    fn transfer_one(&mut self, wr: &SendWr) -> usize {
+        self.local_mut().map_or(0, |local| local.transfer_one(wr))
+    }
+
+    /// The queue pair records the answer.
+    fn may_access_word(&mut self, remote: Access) -> bool {
+        let maps = self.local().is_some_and(|local| local.maps(remote));
         self.qp.maps_words.store(maps, Ordering::Relaxed);
         maps
+    }
+
+    fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+        self.local_mut()?.access_word(remote, word)
+    }
+
+    fn may_transfer(&self, remote: Access) -> bool {
+        self.local().is_some_and(|local| local.may_transfer(remote))
+    }
+
+    fn transferred(&mut self, operation: Served, completed: u64, bytes: u64) {
+        if let Some(local) = self.local() {
+            local.transferred(operation, completed, bytes);
+        }
     }
 }
 
@@ -552,36 +588,9 @@ impl StreamLink for Host<'_, Link> {
         }
     }
 
-    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
-        self.link.as_mut().map_or(0, |link| link.transfer(remote, local))
-    }
-
-    #[inline]
-    fn transfer_one(&mut self, wr: &SendWr) -> usize {
-        self.link.as_mut().map_or(0, |link| link.transfer_one(wr))
-    }
-
-    fn may_access_word(&mut self, remote: Access) -> bool {
-        self.maps(remote)
-    }
-
-    fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
-        self.link.as_mut()?.access_word(remote, word)
-    }
-
-    fn may_transfer(&self, remote: Access) -> bool {
-        self.link.as_ref().is_some_and(|link| link.may_transfer(remote))
-    }
-
-    fn transferred(&mut self, operation: Served, completed: u64, bytes: u64) {
-        if let Some(link) = self.link {
-            link.transferred(operation, completed, bytes);
-        }
-    }
-
     fn acted(&mut self) {
-        if let Some(link) = self.link {
-            link.acted();
+        if let Some(local) = self.local_mut() {
+            local.acted();
         }
     }
 }
@@ -615,28 +624,6 @@ impl PacketLink for Host<'_, Packets> {
 
     fn has_unread_packets(&self) -> bool {
         self.link.as_ref().is_some_and(|link| link.has_unread())
-    }
-
-    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
-        self.link.as_mut().map_or(0, |link| link.transfer(remote, local))
-    }
-
-    fn may_access_word(&mut self, remote: Access) -> bool {
-        self.maps(remote)
-    }
-
-    fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
-        self.link.as_mut()?.access_word(remote, word)
-    }
-
-    fn may_transfer(&self, remote: Access) -> bool {
-        self.link.as_ref().is_some_and(|link| link.may_transfer(remote))
-    }
-
-    fn transferred(&mut self, operation: Served, completed: u64, bytes: u64) {
-        if let Some(link) = self.link {
-            link.transferred(operation, completed, bytes);
-        }
     }
 
     fn has_changed(&mut self) -> bool {

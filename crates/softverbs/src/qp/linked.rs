@@ -4,11 +4,9 @@
 #![forbid(unsafe_code)]
 
 use super::Kind;
-use crate::link::{Link, Packets};
-use crate::memory::Grant;
+use crate::link::{Link, Local, Packets};
 use crate::sys::Errno;
 use crate::{choice, config};
-use transport::access::Access;
 use transport::iwarp::conn::{Conn, Sizes};
 use transport::roce::rc::Rc;
 use transport::roce::uc::Uc;
@@ -76,14 +74,10 @@ impl Transport {
 
 /// What a queue pair does with any link.
 pub(super) trait QpLink {
-    /// The peer has made an access that was granted.
-    fn granted(&mut self, _access: Access, _grant: &Grant) {}
-    /// A step begins: unmaps memory of the peer whose keys it has revoked.
-    fn forget_revoked(&mut self) {}
-    /// Whether this side can map the memory that an access to a word needs.
-    fn maps(&self, _remote: Access) -> bool {
-        false
-    }
+    /// The memory that the link shares with the peer.
+    fn local(&self) -> Option<&Local>;
+    /// As [`QpLink::local`].
+    fn local_mut(&mut self) -> Option<&mut Local>;
     /// The connection has ended: the peer may access nothing any more.
     fn ended(&mut self) {}
     /// Sends what the last step left in the link.
@@ -93,16 +87,14 @@ pub(super) trait QpLink {
 }
 
 impl QpLink for Link {
-    fn granted(&mut self, access: Access, grant: &Grant) {
-        self.granted(access, grant);
+    #[inline]
+    fn local(&self) -> Option<&Local> {
+        self.local()
     }
 
-    fn forget_revoked(&mut self) {
-        self.forget_revoked();
-    }
-
-    fn maps(&self, remote: Access) -> bool {
-        self.maps(remote)
+    #[inline]
+    fn local_mut(&mut self) -> Option<&mut Local> {
+        self.local_mut()
     }
 
     fn cut(self) {
@@ -111,20 +103,20 @@ impl QpLink for Link {
 }
 
 impl QpLink for Packets {
-    fn granted(&mut self, access: Access, grant: &Grant) {
-        self.granted(access, grant);
+    #[inline]
+    fn local(&self) -> Option<&Local> {
+        self.local()
     }
 
-    fn forget_revoked(&mut self) {
-        self.forget_revoked();
-    }
-
-    fn maps(&self, remote: Access) -> bool {
-        self.maps(remote)
+    #[inline]
+    fn local_mut(&mut self) -> Option<&mut Local> {
+        self.local_mut()
     }
 
     fn ended(&mut self) {
-        self.end_copies();
+        if let Some(local) = self.local_mut() {
+            local.end_copies();
+        }
     }
 
     fn flush(&mut self) {

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use crate::clock::now;
 use crate::cq::{Cq, Producer};
 use crate::instrument::{Instruments, Settings};
-use crate::link::{Arrived, Driver, Link, Rings};
+use crate::link::{Arrived, Driver, Link, Local, Rings};
 use crate::memory::Batch;
 use crate::policy::Policy;
 use crate::policy::coalesce::Coalescer;
@@ -294,18 +294,19 @@ impl Qp {
                     segment: stream.crc.then_some(mss),
                     ord: stream.ord,
                 };
+                let transfers = link.local().is_some_and(Local::transfers);
                 let terms = Terms {
                     framing,
                     role: stream.role,
                     wait_for_receives: repeats || stream.rnr_retry >= RNR_UNLIMITED,
                     early: &stream.early,
-                    transfers: link.transfers(),
+                    transfers,
                 };
                 let opened = iwarp.conn.open(terms, now());
                 match opened {
                     Ok(()) => {
                         probes::connect(self.num, shared);
-                        let is_direct = link.transfers() && self.instruments.present().is_none();
+                        let is_direct = transfers && self.instruments.present().is_none();
                         self.tries_direct.store(is_direct, Ordering::Relaxed);
                         *lock(&self.peer_notify) = link.peer_notify();
                         iwarp.link = Some(link);

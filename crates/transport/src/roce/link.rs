@@ -2,8 +2,7 @@
 //! The link of a RoCE queue pair: packets, which the network may lose, duplicate or reorder.
 
 use crate::access::{Access, Unreachable};
-use crate::direct::{Part, WordAccess};
-use crate::host::{Host, Served};
+use crate::direct::DirectAccess;
 use crate::roce::wire::ICRC_LEN;
 use crate::route::Route;
 
@@ -79,7 +78,7 @@ impl<B: AsRef<[u8]>> Batch<B> {
         Self { buffer, stride: stride.max(1) }
     }
 
-    /// The whole buffer, the input of [`Host::settle`].
+    /// The whole buffer, the input of [`Host::settle`](crate::host::Host::settle).
     pub fn buffer(&self) -> &[u8] {
         self.buffer.as_ref()
     }
@@ -104,7 +103,7 @@ impl<B: AsRef<[u8]>> Batch<B> {
 
 /// A host whose link carries packets, from the base transport header to the padding. The link adds the ICRC
 /// to what it sends, and checks that of what it delivers.
-pub trait PacketLink: Host {
+pub trait PacketLink: DirectAccess {
     /// The buffer of received packets.
     type Buffer: AsRef<[u8]>;
 
@@ -136,27 +135,6 @@ pub trait PacketLink: Host {
     fn peer_makes_room(&self) -> bool {
         false
     }
-    /// Copies bytes directly between the memory of the peer and local memory, as `StreamLink::transfer` of
-    /// iWARP does; with 0 the request goes over the link. Called only if the peer has acknowledged all that
-    /// was sent, so it has carried that out.
-    fn transfer(&mut self, _remote: &[Access], _local: &[Part<'_>]) -> usize {
-        0
-    }
-    /// Whether [`PacketLink::access_word`] is possible with this memory of the peer. Asked before each call.
-    fn may_access_word(&mut self, _remote: Access) -> bool {
-        true
-    }
-    /// Accesses a word of the peer's memory directly, as `StreamLink::access_word` of iWARP does. Called as
-    /// [`PacketLink::transfer`] is.
-    fn access_word(&mut self, _remote: Access, _word: WordAccess) -> Option<u64> {
-        None
-    }
-    /// Whether [`PacketLink::transfer`] is likely to succeed for this access once nothing is outstanding.
-    fn may_transfer(&self, _remote: Access) -> bool {
-        false
-    }
-    /// As for `StreamLink::transferred` of iWARP.
-    fn transferred(&mut self, _operation: Served, _completed: u64, _bytes: u64) {}
     /// A received packet was dropped.
     fn dropped_packet(&mut self, why: Dropped);
     /// Of a queue pair without acknowledgements: a request fails, so the queue pair enters SQE. Called before

@@ -164,88 +164,6 @@ impl World for At<'_> {
         let none_left = self.sim.plan.sides[self.me].shared || self.side().queues.receives.is_empty();
         self.sim.checker.ended(self.me, none_left);
     }
-}
-
-impl StreamWorld for At<'_> {
-    fn pipes(&mut self) -> (&mut Pipe, &mut Pipe) {
-        let [a, b] = &mut self.sim.pipes;
-        if self.me == 0 { (a, b) } else { (b, a) }
-    }
-
-    fn takes(&mut self, room: usize, _wanted: usize) -> usize {
-        if self.sim.fault(self.sim.plan.blocked) {
-            0
-        } else if room > 0 && self.sim.fault(self.sim.plan.short_send) {
-            self.sim.draw.between(1, room)
-        } else {
-            room
-        }
-    }
-
-    fn blocked(&mut self) {
-        let pipe = &mut self.sim.pipes[self.me];
-        pipe.wants_room = true;
-        if pipe.room() > 0 {
-            // The socket is full, and reports room later.
-            self.sim.report(self.me);
-        }
-    }
-
-    /// The kernel stops at the fault: with the bytes before it, or without any.
-    fn fails_as_a_whole(&mut self) -> bool {
-        self.sim.draw.below(2) == 0
-    }
-
-    fn sent(&mut self, bytes: &[u8], taken: usize, _boundary: bool) {
-        let (me, sim) = (self.me, &mut *self.sim);
-        if sim.pipes[me].room() == 0 {
-            sim.pipes[me].wants_room = true;
-        } else if taken < bytes.len() {
-            sim.report(me);
-        }
-        say!(sim, "side {me} sends {taken} bytes");
-        sim.note(taken as u64);
-        sim.handed(me, &bytes[..taken]);
-        sim.spoke(me);
-    }
-
-    fn saw_end(&mut self) {
-        self.sim.checker.sides[self.me].causes.end_read = true;
-    }
-
-    fn broken(&mut self, sending: bool) -> LinkError {
-        self.sim.checker.sides[self.me].causes.broken = true;
-        self.side().must_end |= !sending;
-        LinkError::Broken(LOST)
-    }
-
-    fn received(&mut self, n: usize) {
-        say!(self.sim, "side {} receives {n} bytes", self.me);
-        self.sim.was_read(1 - self.me);
-    }
-
-    fn let_go(&mut self, last: Option<&[u8]>) {
-        let (me, peer) = (self.me, 1 - self.me);
-        say!(self.sim, "side {me} closes its link, {:?} last bytes", last.map(<[u8]>::len));
-        self.sim.may_end(me);
-        let whole = last.is_some() && !self.sim.pipes[me].reset && !self.sim.pipes[me].refused;
-        if let (Some(last), true) = (last, whole) {
-            self.sim.pipes[me].write(last);
-            self.sim.handed(me, last);
-        }
-        self.sim.checker.closed(me, whole);
-        self.sim.pipes[me].fin = true;
-        let unread = self.sim.pipes[peer].unread() > 0;
-        self.sim.pipes[peer].swallow();
-        if last.is_none() {
-            // A socket that is closed with something unread resets the connection.
-            self.sim.pipes[peer].refused = true;
-            if unread && !self.sim.pipes[me].reset {
-                self.sim.reset();
-            }
-        }
-        self.sim.report(peer);
-    }
 
     fn copy_directly(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
         let (me, peer) = (self.me, 1 - self.me);
@@ -331,6 +249,88 @@ impl StreamWorld for At<'_> {
         let wrong = &self.sim.mispredicted[usize::from(predicted)];
         wrong.set(wrong.get() + u64::from(predicted != is_exported));
         predicted
+    }
+}
+
+impl StreamWorld for At<'_> {
+    fn pipes(&mut self) -> (&mut Pipe, &mut Pipe) {
+        let [a, b] = &mut self.sim.pipes;
+        if self.me == 0 { (a, b) } else { (b, a) }
+    }
+
+    fn takes(&mut self, room: usize, _wanted: usize) -> usize {
+        if self.sim.fault(self.sim.plan.blocked) {
+            0
+        } else if room > 0 && self.sim.fault(self.sim.plan.short_send) {
+            self.sim.draw.between(1, room)
+        } else {
+            room
+        }
+    }
+
+    fn blocked(&mut self) {
+        let pipe = &mut self.sim.pipes[self.me];
+        pipe.wants_room = true;
+        if pipe.room() > 0 {
+            // The socket is full, and reports room later.
+            self.sim.report(self.me);
+        }
+    }
+
+    /// The kernel stops at the fault: with the bytes before it, or without any.
+    fn fails_as_a_whole(&mut self) -> bool {
+        self.sim.draw.below(2) == 0
+    }
+
+    fn sent(&mut self, bytes: &[u8], taken: usize, _boundary: bool) {
+        let (me, sim) = (self.me, &mut *self.sim);
+        if sim.pipes[me].room() == 0 {
+            sim.pipes[me].wants_room = true;
+        } else if taken < bytes.len() {
+            sim.report(me);
+        }
+        say!(sim, "side {me} sends {taken} bytes");
+        sim.note(taken as u64);
+        sim.handed(me, &bytes[..taken]);
+        sim.spoke(me);
+    }
+
+    fn saw_end(&mut self) {
+        self.sim.checker.sides[self.me].causes.end_read = true;
+    }
+
+    fn broken(&mut self, sending: bool) -> LinkError {
+        self.sim.checker.sides[self.me].causes.broken = true;
+        self.side().must_end |= !sending;
+        LinkError::Broken(LOST)
+    }
+
+    fn received(&mut self, n: usize) {
+        say!(self.sim, "side {} receives {n} bytes", self.me);
+        self.sim.was_read(1 - self.me);
+    }
+
+    fn let_go(&mut self, last: Option<&[u8]>) {
+        let (me, peer) = (self.me, 1 - self.me);
+        say!(self.sim, "side {me} closes its link, {:?} last bytes", last.map(<[u8]>::len));
+        self.sim.may_end(me);
+        let whole = last.is_some() && !self.sim.pipes[me].reset && !self.sim.pipes[me].refused;
+        if let (Some(last), true) = (last, whole) {
+            self.sim.pipes[me].write(last);
+            self.sim.handed(me, last);
+        }
+        self.sim.checker.closed(me, whole);
+        self.sim.pipes[me].fin = true;
+        let unread = self.sim.pipes[peer].unread() > 0;
+        self.sim.pipes[peer].swallow();
+        if last.is_none() {
+            // A socket that is closed with something unread resets the connection.
+            self.sim.pipes[peer].refused = true;
+            if unread && !self.sim.pipes[me].reset {
+                self.sim.reset();
+            }
+        }
+        self.sim.report(peer);
     }
 
     fn acted_on_all(&mut self) {

@@ -5,8 +5,7 @@ use std::collections::VecDeque;
 
 use super::recorder::{Call, Recorder};
 use super::world::World;
-use crate::access::{Access, Unreachable};
-use crate::direct::{Part, WordAccess};
+use crate::access::Unreachable;
 use crate::host::Host;
 use crate::roce::link::{Batch, Dropped, PacketLink, Payload};
 use crate::roce::wire::ICRC_LEN;
@@ -44,18 +43,6 @@ pub trait PacketWorld: World {
     }
     /// See [`PacketLink::peer_makes_room`].
     fn is_room_of_peer(&self) -> bool {
-        false
-    }
-    /// See [`PacketLink::transfer`].
-    fn copy_directly(&mut self, _remote: &[Access], _local: &[Part<'_>]) -> usize {
-        0
-    }
-    /// See [`PacketLink::access_word`].
-    fn access_directly(&mut self, _remote: Access, _word: WordAccess) -> Option<u64> {
-        None
-    }
-    /// See [`PacketLink::may_transfer`].
-    fn may_copy_directly(&self, _remote: Access) -> bool {
         false
     }
     /// A packet was dropped.
@@ -122,22 +109,6 @@ impl<W: PacketWorld> PacketLink for W {
         self.is_room_of_peer()
     }
 
-    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
-        self.elsewhere();
-        self.copy_directly(remote, local)
-    }
-
-    fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
-        self.uses("accesses a word");
-        assert!(self.parts().batch.is_empty(), "a word is accessed before what came before is placed");
-        self.elsewhere();
-        self.access_directly(remote, word)
-    }
-
-    fn may_transfer(&self, remote: Access) -> bool {
-        self.may_copy_directly(remote)
-    }
-
     fn dropped_packet(&mut self, why: Dropped) {
         self.dropped(why);
     }
@@ -168,12 +139,6 @@ pub struct Packets {
     pub has_unread: bool,
     /// Why packets were dropped.
     pub dropped: Vec<Dropped>,
-    /// How many bytes the next direct copies copy; 0 if there is none.
-    pub transfers: VecDeque<usize>,
-    /// The previous numbers of the next words that are accessed directly; none if they are not.
-    pub words: VecDeque<u64>,
-    /// The peer exports its memory.
-    pub may_transfer: bool,
 }
 
 impl PacketWorld for Recorder<Packets> {
@@ -217,29 +182,6 @@ impl PacketWorld for Recorder<Packets> {
 
     fn is_room_of_peer(&self) -> bool {
         self.link.is_room_of_peer
-    }
-
-    fn copy_directly(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
-        let len = |lens: &mut dyn Iterator<Item = usize>| lens.sum::<usize>();
-        assert_eq!(
-            len(&mut remote.iter().map(|access| access.len)),
-            len(&mut local.iter().map(Part::byte_len)),
-            "the ranges of both sides have one length"
-        );
-        let n = self.link.transfers.pop_front().unwrap_or(0);
-        if n > 0 {
-            self.calls.push(Call::Transferred(remote.to_vec(), n));
-        }
-        n
-    }
-
-    fn access_directly(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
-        let original = self.link.words.pop_front();
-        original.inspect(|_| self.calls.push(Call::Accessed(remote, word)))
-    }
-
-    fn may_copy_directly(&self, _remote: Access) -> bool {
-        self.link.may_transfer
     }
 
     fn dropped(&mut self, why: Dropped) {

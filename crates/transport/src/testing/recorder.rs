@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! A world that records what a connection does, for unit tests, which script the rest.
 
+use std::collections::VecDeque;
+
 use super::memory::{Placement, Region, Regions, State};
 use super::queues::{Queues, WorkQueue};
 use super::world::{Parts, World};
@@ -8,7 +10,7 @@ use crate::access::{
     Access, Bind, Denied, FLUSH_GLOBAL, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ,
     REMOTE_WRITE,
 };
-use crate::direct::WordAccess;
+use crate::direct::{Part, WordAccess};
 use crate::host::{Durable, Ended, Served};
 use crate::units::Micros;
 use crate::wr::Completion;
@@ -90,6 +92,12 @@ pub struct Recorder<L> {
     pub link: L,
     /// The connection has let go of the link.
     pub closed: bool,
+    /// How many bytes the next direct copies copy; 0 if there is none.
+    pub transfers: VecDeque<usize>,
+    /// The previous numbers of the next words that are accessed directly; none if they are not.
+    pub words: VecDeque<u64>,
+    /// The host predicts that it makes direct copies.
+    pub may_transfer: bool,
     /// When flushes are durable.
     pub durable: Durable,
     /// The result of binding and invalidating windows.
@@ -122,6 +130,9 @@ impl<L> Recorder<L> {
             batch: Vec::new(),
             link,
             closed: false,
+            transfers: VecDeque::new(),
+            words: VecDeque::new(),
+            may_transfer: false,
             durable: Durable::Now,
             windows: Ok(()),
             ended: None,
@@ -220,5 +231,25 @@ impl<L> World for Recorder<L> {
     fn has_ended(&mut self, how: Ended) {
         self.ended = Some(how);
         self.calls.push(Call::Ended);
+    }
+
+    fn copy_directly(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
+        let bytes = remote.iter().map(|access| access.len).sum::<usize>();
+        assert_eq!(local.iter().map(Part::byte_len).sum::<usize>(), bytes);
+        assert!(
+            remote.iter().all(|access| (access.stag, access.rights) == (remote[0].stag, remote[0].rights))
+        );
+        let n = self.transfers.pop_front().unwrap_or(0);
+        self.calls.push(Call::Transferred(remote.to_vec(), n));
+        n
+    }
+
+    fn access_directly(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+        let original = self.words.pop_front();
+        original.inspect(|_| self.calls.push(Call::Accessed(remote, word)))
+    }
+
+    fn may_copy_directly(&self, _remote: Access) -> bool {
+        self.may_transfer
     }
 }

@@ -12,7 +12,7 @@ use super::memory::{Memory, Placement};
 use super::queues::{Queues, WorkQueue};
 use super::stream::{Found, Pipe};
 use crate::access::{Access, Bind, Denied, Unchanged, Unreachable};
-use crate::direct::{Part, WordAccess};
+use crate::direct::{DirectAccess, Part, WordAccess};
 use crate::host::{Durable, Ended, Host, Served};
 use crate::iwarp::link::{LinkError, StreamLink};
 use crate::units::Micros;
@@ -79,6 +79,19 @@ pub trait World {
     fn is_established(&mut self) {}
     /// It has ended.
     fn has_ended(&mut self, _how: Ended) {}
+
+    /// See [`DirectAccess::transfer`].
+    fn copy_directly(&mut self, _remote: &[Access], _local: &[Part<'_>]) -> usize {
+        0
+    }
+    /// See [`DirectAccess::access_word`].
+    fn access_directly(&mut self, _remote: Access, _word: WordAccess) -> Option<u64> {
+        None
+    }
+    /// See [`DirectAccess::may_transfer`].
+    fn may_copy_directly(&self, _remote: Access) -> bool {
+        false
+    }
 }
 
 /// A world whose link is a stream of bytes.
@@ -99,7 +112,7 @@ pub trait StreamWorld: World {
     fn fails_as_a_whole(&mut self) -> bool {
         true
     }
-    /// The link has taken the first `taken` of these bytes. `boundary`: see [`Host::send`].
+    /// The link has taken the first `taken` of these bytes. `boundary`: see [`StreamLink::send`].
     fn sent(&mut self, bytes: &[u8], taken: usize, boundary: bool);
     /// The end of the stream was read.
     fn saw_end(&mut self) {}
@@ -109,22 +122,9 @@ pub trait StreamWorld: World {
     }
     /// So many bytes were received.
     fn received(&mut self, _n: usize) {}
-    /// See [`Host::close`].
+    /// See [`StreamLink::close`].
     fn let_go(&mut self, last: Option<&[u8]>);
-
-    /// See [`Host::transfer`].
-    fn copy_directly(&mut self, _remote: &[Access], _local: &[Part<'_>]) -> usize {
-        unreachable!("the terms have no transfers");
-    }
-    /// See [`StreamLink::access_word`].
-    fn access_directly(&mut self, _remote: Access, _word: WordAccess) -> Option<u64> {
-        unreachable!("the terms have no transfers");
-    }
-    /// See [`Host::may_transfer`].
-    fn may_copy_directly(&self, _remote: Access) -> bool {
-        unreachable!("the terms have no transfers");
-    }
-    /// See [`Host::acted`].
+    /// See [`StreamLink::acted`].
     fn acted_on_all(&mut self) {}
 }
 
@@ -311,6 +311,25 @@ impl<W: World> Host for W {
     }
 }
 
+impl<W: World> DirectAccess for W {
+    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
+        self.uses("transfers");
+        self.elsewhere();
+        self.copy_directly(remote, local)
+    }
+
+    fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
+        self.uses("accesses a word");
+        assert!(self.parts().batch.is_empty(), "a word is accessed before what came before is placed");
+        self.elsewhere();
+        self.access_directly(remote, word)
+    }
+
+    fn may_transfer(&self, remote: Access) -> bool {
+        self.may_copy_directly(remote)
+    }
+}
+
 impl<W: StreamWorld> StreamLink for W {
     /// As a socket: memory is checked before anything else, and a fault names no part.
     fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
@@ -384,23 +403,6 @@ impl<W: StreamWorld> StreamLink for W {
 
     fn close(&mut self, last: Option<&[u8]>) {
         self.let_go(last);
-    }
-
-    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
-        self.uses("transfers");
-        self.elsewhere();
-        self.copy_directly(remote, local)
-    }
-
-    fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
-        self.uses("accesses a word");
-        assert!(self.parts().batch.is_empty(), "a word is accessed before what came before is placed");
-        self.elsewhere();
-        self.access_directly(remote, word)
-    }
-
-    fn may_transfer(&self, remote: Access) -> bool {
-        self.may_copy_directly(remote)
     }
 
     fn acted(&mut self) {

@@ -85,6 +85,6 @@ pub struct Terms<'a> {
     /// Bytes that arrived after the peer's MPA frame.
     pub early: &'a [u8],
     /// Whether the host may carry out requests by direct copy
-    /// ([`transfer`](crate::iwarp::link::StreamLink::transfer)).
+    /// ([`transfer`](crate::direct::DirectAccess::transfer)).
     pub transfers: bool,
 }

@@ -408,63 +408,6 @@ impl World for At<'_> {
         say!(self.sim, "side {} has ended: {how:?}", self.me);
         self.sim.checker.sides[self.me].ended = true;
     }
-}
-
-impl PacketWorld for At<'_> {
-    fn transmit(&mut self, packet: &[u8]) -> bool {
-        let parsed = Packet::parse(packet).expect("a packet");
-        let is_shared = self.sim.shared.is_inside(self.me);
-        if is_shared && !self.sim.has_room(self.me) {
-            self.sim.sides[self.me].awaits_peer = true;
-            return false;
-        }
-        if !is_shared && (self.sim.sides[self.me].blocked || self.sim.fault(self.sim.plan.blocked)) {
-            if !std::mem::replace(&mut self.sim.sides[self.me].blocked, true) {
-                self.sim.is_late(self.me);
-            }
-            if parsed.bth.opcode.operation().is_some_and(Operation::is_request) {
-                self.sim.sides[self.me].pace.is_refused(self.sim.now);
-            }
-            return false;
-        }
-        say!(
-            self.sim,
-            "side {} sends {:?} {:x?}, {} bytes",
-            self.me,
-            parsed.bth,
-            parsed.extension,
-            parsed.payload.len()
-        );
-        let now = self.sim.now;
-        if self.is_checked() {
-            self.sim.sides[self.me].pace.sends(self.me, &parsed, now);
-        }
-        self.sim.note(u64::from(parsed.bth.psn.get()));
-        match is_shared {
-            true => self.sim.put(self.me, packet),
-            false => self.sim.depart(self.me, packet),
-        }
-        true
-    }
-
-    fn arrive(&mut self) -> Option<Vec<u8>> {
-        let packet = match self.sim.take_shared(self.me) {
-            Some(packet) => packet,
-            None => self.sim.networks[1 - self.me].arrived.pop_front()?,
-        };
-        if let Ok(parsed) = Packet::parse(&packet) {
-            say!(
-                self.sim,
-                "side {} takes {:?} {:x?}, {} bytes",
-                self.me,
-                parsed.bth,
-                parsed.extension,
-                parsed.payload.len()
-            );
-            self.sim.sides[self.me].pace.takes(&parsed, self.sim.now);
-        }
-        Some(packet)
-    }
 
     fn copy_directly(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
         let (me, peer) = (self.me, 1 - self.me);
@@ -553,6 +496,63 @@ impl PacketWorld for At<'_> {
 
     fn may_copy_directly(&self, remote: Access) -> bool {
         self.sim.plan.direct && self.sim.is_exported(1 - self.me, remote)
+    }
+}
+
+impl PacketWorld for At<'_> {
+    fn transmit(&mut self, packet: &[u8]) -> bool {
+        let parsed = Packet::parse(packet).expect("a packet");
+        let is_shared = self.sim.shared.is_inside(self.me);
+        if is_shared && !self.sim.has_room(self.me) {
+            self.sim.sides[self.me].awaits_peer = true;
+            return false;
+        }
+        if !is_shared && (self.sim.sides[self.me].blocked || self.sim.fault(self.sim.plan.blocked)) {
+            if !std::mem::replace(&mut self.sim.sides[self.me].blocked, true) {
+                self.sim.is_late(self.me);
+            }
+            if parsed.bth.opcode.operation().is_some_and(Operation::is_request) {
+                self.sim.sides[self.me].pace.is_refused(self.sim.now);
+            }
+            return false;
+        }
+        say!(
+            self.sim,
+            "side {} sends {:?} {:x?}, {} bytes",
+            self.me,
+            parsed.bth,
+            parsed.extension,
+            parsed.payload.len()
+        );
+        let now = self.sim.now;
+        if self.is_checked() {
+            self.sim.sides[self.me].pace.sends(self.me, &parsed, now);
+        }
+        self.sim.note(u64::from(parsed.bth.psn.get()));
+        match is_shared {
+            true => self.sim.put(self.me, packet),
+            false => self.sim.depart(self.me, packet),
+        }
+        true
+    }
+
+    fn arrive(&mut self) -> Option<Vec<u8>> {
+        let packet = match self.sim.take_shared(self.me) {
+            Some(packet) => packet,
+            None => self.sim.networks[1 - self.me].arrived.pop_front()?,
+        };
+        if let Ok(parsed) = Packet::parse(&packet) {
+            say!(
+                self.sim,
+                "side {} takes {:?} {:x?}, {} bytes",
+                self.me,
+                parsed.bth,
+                parsed.extension,
+                parsed.payload.len()
+            );
+            self.sim.sides[self.me].pace.takes(&parsed, self.sim.now);
+        }
+        Some(packet)
     }
 
     fn link_has_changed(&mut self) -> bool {

@@ -4,13 +4,12 @@
 //!
 //! They are ordered with requests that go over the link, since they begin only when nothing else is
 //! outstanding: all earlier requests are completed, no FPDU is queued, and the peer has acted on everything
-//! that was sent ([`StreamLink::transfer`] ensures that). They are complete before the next request is
+//! that was sent (the host ensures that). They are complete before the next request is
 //! processed, so they satisfy a fence. A request that the host does not carry out, for whatever reason, goes
 //! over the link, which also reports an error on both sides.
 
 use super::{Failure, Progress, SendHalf};
-use crate::access::Access;
-use crate::direct::{self, NoResult, Part};
+use crate::direct::{self, NoResult};
 use crate::iwarp::link::StreamLink;
 use crate::step::Quota;
 use crate::wr::{Op, SendWr, WORD, status};
@@ -66,7 +65,7 @@ impl SendHalf {
         let n = match wr.is_of_word() {
             // If the result of an atomic operation cannot be stored, that is the failure of a queued request.
             true if wr.is_atomic() => 0,
-            true => access_word(host, wr).map_or(0, |done| if done { WORD } else { 0 }),
+            true => direct::carry_out_word(host, wr).map_or(0, |done| if done { WORD } else { 0 }),
             false => host.transfer_one(wr).min(wr.len as usize),
         };
         let is_complete = n == wr.len as usize;
@@ -117,17 +116,8 @@ impl SendHalf {
     /// Carries out requests from the `first` one on, whose first `taken` bytes are done. Returns the number
     /// of further bytes that were copied.
     fn carry_out(&self, host: &mut impl StreamLink, first: u64) -> Result<usize, Failure> {
-        if let Some(entry) = self.sq.entry(first).filter(|entry| entry.wr.is_of_word()) {
-            return match access_word(host, &entry.wr) {
-                Ok(done) => Ok(if done { WORD } else { 0 }),
-                Err(NoResult) => {
-                    host.transferred(direct::served(&entry.wr), 1, WORD as u64);
-                    Err(Failure::Request { position: first, status: status::LOC_PROT_ERR })
-                }
-            };
-        }
-        let transfer = |remote: &[Access], local: &[Part<'_>]| host.transfer(remote, local);
-        Ok(direct::carry_out(&self.sq, first, self.taken, |wr| self.permits(wr), transfer))
+        direct::carry_out(host, &self.sq, first, self.taken, |wr| self.permits(wr))
+            .map_err(|NoResult| Failure::Request { position: first, status: status::LOC_PROT_ERR })
     }
 
     /// Records that `n` further bytes of the requests from the `first` one on were copied. Returns how many
@@ -161,10 +151,4 @@ impl SendHalf {
         }
         Transferred::Nothing
     }
-}
-
-/// Carries out a request that is an access to a word.
-fn access_word<H: StreamLink>(host: &mut H, wr: &SendWr) -> Result<bool, NoResult> {
-    let may = |host: &mut H, remote| host.may_access_word(remote);
-    direct::carry_out_word(host, wr, may, |host, remote, word| host.access_word(remote, word))
 }

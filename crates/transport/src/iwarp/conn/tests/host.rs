@@ -9,8 +9,6 @@ use crate::iwarp::wire::rdmap::{Opcode, ReadRequest, TermCode};
 use crate::iwarp::wire::stream;
 use crate::iwarp::wire::terminate::Terminate;
 
-use crate::access::Access;
-use crate::direct::{Part, WordAccess};
 use crate::iwarp::conn::{Conn, Framing, Role, Sizes, Terms};
 use crate::iwarp::link::LinkError;
 use crate::step::{Budget, Quota, Stepped, reason};
@@ -34,12 +32,6 @@ pub(super) struct Script {
     pub receive_error: Option<LinkError>,
     /// What the peer has sent arrives just before the next send fails.
     pub arrives_late: Vec<u8>,
-    /// How much of each request the host transfers by direct copy.
-    pub transfers: VecDeque<usize>,
-    /// The previous numbers of the next words that it accesses directly; none if it does not.
-    pub words: VecDeque<u64>,
-    /// Whether it predicts that it will.
-    pub may_transfer: bool,
     /// How often the connection has reported that everything was acted on.
     pub acted: usize,
 }
@@ -52,9 +44,6 @@ impl Script {
             send_errors: VecDeque::new(),
             receive_error: None,
             arrives_late: Vec::new(),
-            transfers: VecDeque::new(),
-            words: VecDeque::new(),
-            may_transfer: false,
             acted: 0,
         }
     }
@@ -96,26 +85,6 @@ impl StreamWorld for Host {
     fn let_go(&mut self, last: Option<&[u8]>) {
         self.closed = true;
         self.calls.push(Call::Closed(last.map(<[u8]>::to_vec)));
-    }
-
-    fn copy_directly(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
-        let bytes = remote.iter().map(|access| access.len).sum::<usize>();
-        assert_eq!(local.iter().map(Part::byte_len).sum::<usize>(), bytes);
-        assert!(
-            remote.iter().all(|access| (access.stag, access.rights) == (remote[0].stag, remote[0].rights))
-        );
-        let n = self.link.transfers.pop_front().unwrap_or(0);
-        self.calls.push(Call::Transferred(remote.to_vec(), n));
-        n
-    }
-
-    fn access_directly(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
-        let original = self.link.words.pop_front();
-        original.inspect(|_| self.calls.push(Call::Accessed(remote, word)))
-    }
-
-    fn may_copy_directly(&self, _remote: Access) -> bool {
-        self.link.may_transfer
     }
 
     fn acted_on_all(&mut self) {

@@ -15,7 +15,7 @@ use crate::wr::{Entries, Local, Op, SendWr, Sge, status};
 
 fn bench(transfers: &[usize]) -> Bench {
     let mut bench = Bench::with(Terms { transfers: true, ..terms() }, Sizes::default());
-    bench.host.link.transfers = VecDeque::from_iter(transfers.iter().copied());
+    bench.host.transfers = VecDeque::from_iter(transfers.iter().copied());
     bench
 }
 
@@ -104,7 +104,7 @@ fn write_at(wr_id: u64, at: u64, len: u32) -> SendWr {
 #[test]
 fn small_requests_of_one_kind_are_transferred_together() {
     let mut bench = bench(&[]);
-    bench.host.link.transfers = VecDeque::from([30, 40, 8, 0]);
+    bench.host.transfers = VecDeque::from([30, 40, 8, 0]);
     for wr in [
         write_at(1, 0, 10),
         write_at(2, 10, 20),
@@ -135,7 +135,7 @@ fn small_requests_of_one_kind_are_transferred_together() {
 #[test]
 fn what_a_batch_was_not_carried_out_of_goes_over_the_link() {
     let mut bench = bench(&[]);
-    bench.host.link.transfers = VecDeque::from([25, 0]);
+    bench.host.transfers = VecDeque::from([25, 0]);
     for wr in [write_at(1, 0, 10), write_at(2, 100, 20), write_at(3, 200, 30)] {
         bench.host.queues.sends.push_back(wr);
     }
@@ -156,12 +156,12 @@ fn a_batch_has_an_end() {
     let mut bench = Bench::of_depth(n as u32, Terms { transfers: true, ..terms() }, Sizes::default());
     bench.receive(&empty_write());
     bench.calls();
-    bench.host.link.transfers = VecDeque::from([8 * MAX_TOGETHER, 8]);
+    bench.host.transfers = VecDeque::from([8 * MAX_TOGETHER, 8]);
     bench.host.queues.sends.extend((0..n as u64).map(|i| write_at(i, 16 * i, 8)));
     bench.step(reason::POSTED);
     let lengths = batches(&bench.calls()).iter().map(Vec::len).collect::<Vec<_>>();
     assert_eq!(lengths, [MAX_TOGETHER, 1]);
-    bench.host.link.transfers = VecDeque::from([40_000, 40_000]);
+    bench.host.transfers = VecDeque::from([40_000, 40_000]);
     bench.host.queues.sends.push_back(write_at(1, 0, 40_000));
     bench.host.queues.sends.push_back(write_at(2, 0, 40_000));
     bench.step(reason::POSTED);
@@ -188,7 +188,7 @@ fn a_batch_ends_where_its_bytes_lie_in_too_many_places() {
     let mut bench = Bench::of_depth(n as u32, Terms { transfers: true, ..terms() }, Sizes::default());
     bench.receive(&empty_write());
     bench.calls();
-    bench.host.link.transfers = VecDeque::from([8 * MAX_TOGETHER, 8]);
+    bench.host.transfers = VecDeque::from([8 * MAX_TOGETHER, 8]);
     let nth = |i| SendWr { remote_addr: 0x5000 + 8 * i, ..inline(i, Op::Write, &[7; 8]) };
     bench.host.queues.sends.extend((0..n as u64).map(nth));
     bench.step(reason::POSTED);
@@ -229,7 +229,7 @@ fn words(calls: &[Call]) -> Vec<(Access, WordAccess)> {
 #[test]
 fn atomic_operations_and_atomic_writes_are_accesses_to_words() {
     let mut bench = bench(&[8, 8]);
-    bench.host.link.words = VecDeque::from([1, 70, 80]);
+    bench.host.words = VecDeque::from([1, 70, 80]);
     bench.host.queues.sends.extend([store(1, 9), store(2, 10), atomic(3, Op::FetchAdd)]);
     bench.step(reason::POSTED);
     let calls = bench.calls();
@@ -239,7 +239,7 @@ fn atomic_operations_and_atomic_writes_are_accesses_to_words() {
     assert_eq!(words(&calls), [&stored[..], &[added]].concat());
     assert_eq!(bench.host.bytes(BASE, 8), 80u64.to_ne_bytes());
     assert_eq!(sends_done(&calls), [1, 2, 3].map(|id| (id, status::SUCCESS)));
-    bench.host.link.words = VecDeque::from([90]);
+    bench.host.words = VecDeque::from([90]);
     bench.post(atomic(4, Op::CompareSwap));
     let calls = bench.calls();
     assert_eq!(
@@ -257,7 +257,7 @@ fn atomic_operations_and_atomic_writes_are_accesses_to_words() {
 #[test]
 fn an_atomic_write_takes_its_bytes_from_registered_memory_too() {
     let mut bench = bench(&[]);
-    bench.host.link.words = VecDeque::from([0, 0]);
+    bench.host.words = VecDeque::from([0, 0]);
     let own = |at: u64, len| Sge::new(BASE + at, len, STAG);
     let parts = Entries::from_iter([own(3, 5), own(100, 3)]);
     let write = SendWr { fence: true, ..wr(1, Op::Write, 8) };
@@ -272,7 +272,7 @@ fn an_atomic_write_takes_its_bytes_from_registered_memory_too() {
 #[test]
 fn an_atomic_write_is_alone() {
     let mut bench = bench(&[20, 30]);
-    bench.host.link.words = VecDeque::from([0]);
+    bench.host.words = VecDeque::from([0]);
     bench.host.queues.sends.extend([write_at(1, 0, 20), store(2, 1), write_at(3, 0, 30)]);
     bench.step(reason::POSTED);
     let calls = bench.calls();
@@ -297,7 +297,7 @@ fn a_word_that_the_host_does_not_access_goes_over_the_link() {
         (SendWr { local: Local::Memory { addr: BASE, lkey: 7 }, ..store(1, 1) }, false),
     ] {
         let mut bench = bench(&[8]);
-        bench.host.link.words = if is_offered { VecDeque::new() } else { VecDeque::from([1]) };
+        bench.host.words = if is_offered { VecDeque::new() } else { VecDeque::from([1]) };
         let wrong = wr.local == Local::Memory { addr: BASE, lkey: 7 };
         bench.post(wr);
         let calls = bench.calls();
@@ -314,7 +314,7 @@ fn a_word_that_the_host_does_not_access_goes_over_the_link() {
 fn a_result_that_cannot_be_stored_fails_the_request_which_is_not_repeated() {
     for lkey in [BARE, FOREIGN, 7] {
         let mut bench = bench(&[]);
-        bench.host.link.words = VecDeque::from([1, 2]);
+        bench.host.words = VecDeque::from([1, 2]);
         let local = Local::Atomic { addr: BASE, lkey, compare_add: 5, swap: 6 };
         bench.host.queues.sends.extend([
             store(1, 1),
@@ -334,9 +334,9 @@ fn a_result_that_cannot_be_stored_fails_the_request_which_is_not_repeated() {
 #[test]
 fn an_atomic_operation_waits_for_a_read_over_the_link_if_it_is_then_likely_to_be_direct() {
     let mut bench = bench(&[0]);
-    bench.host.link.may_transfer = true;
+    bench.host.may_transfer = true;
     bench.post(wr(1, Op::Read, 8));
-    bench.host.link.words = VecDeque::from([80]);
+    bench.host.words = VecDeque::from([80]);
     bench.post(atomic(2, Op::FetchAdd));
     let calls = bench.calls();
     assert_eq!((words(&calls), segments(&sent(&calls)).len()), (vec![], 1));
@@ -349,7 +349,7 @@ fn an_atomic_operation_waits_for_a_read_over_the_link_if_it_is_then_likely_to_be
 #[test]
 fn an_atomic_write_is_carried_out_without_a_step_and_an_atomic_operation_in_one() {
     let mut bench = bench(&[]);
-    bench.host.link.words = VecDeque::from([70, 80]);
+    bench.host.words = VecDeque::from([70, 80]);
     assert!(offer(&mut bench, &store(1, 1)));
     assert!(!offer(&mut bench, &atomic(2, Op::FetchAdd)), "its result may be refused");
     bench.step(reason::POSTED);
@@ -363,11 +363,11 @@ fn an_atomic_write_is_carried_out_without_a_step_and_an_atomic_operation_in_one(
 fn atomic_operations_are_not_carried_out_where_the_peer_takes_none() {
     let framing = Framing { ord: 0, ..FRAMING };
     let mut bench = Bench::with(Terms { transfers: true, framing, ..terms() }, Sizes::default());
-    bench.host.link.words = VecDeque::from([1, 1]);
+    bench.host.words = VecDeque::from([1, 1]);
     bench.post(store(1, 1));
     bench.post(atomic(2, Op::FetchAdd));
     assert_eq!(bench.sends_done(), [(1, status::SUCCESS), (2, status::LOC_QP_OP_ERR)]);
-    assert_eq!(bench.host.link.words.len(), 1);
+    assert_eq!(bench.host.words.len(), 1);
 }
 
 #[test]
@@ -410,7 +410,7 @@ fn nothing_passes_what_is_not_complete() {
     let mut bench = bench(&[0]);
     bench.post(wr(1, Op::Read, 50));
     assert_eq!(transfers(&bench.calls()).len(), 1);
-    bench.host.link.transfers = VecDeque::from([10]);
+    bench.host.transfers = VecDeque::from([10]);
     bench.post(wr(2, Op::Write, 10));
     assert_eq!(transfers(&bench.calls()), [], "a read is under way");
     bench.receive(&response(1, true, 0, &[1; 50]));
@@ -427,9 +427,9 @@ fn nothing_passes_what_is_not_complete() {
 #[test]
 fn behind_a_read_over_the_link_waits_what_can_be_transferred() {
     let mut bench = bench(&[0]);
-    bench.host.link.may_transfer = true;
+    bench.host.may_transfer = true;
     bench.post(wr(1, Op::Read, 50));
-    bench.host.link.transfers = VecDeque::from([60]);
+    bench.host.transfers = VecDeque::from([60]);
     bench.post(wr(2, Op::Read, 60));
     bench.post(wr(3, Op::Send, 10));
     let calls = bench.calls();
@@ -439,8 +439,8 @@ fn behind_a_read_over_the_link_waits_what_can_be_transferred() {
     assert_eq!(transfers(&calls).last(), Some(&remote(REMOTE_READ, 0, 60)));
     assert_eq!(segments(&sent(&calls)).len(), 1, "the message");
     // What cannot be goes out at once.
-    bench.host.link.may_transfer = false;
-    bench.host.link.transfers = VecDeque::from([0]);
+    bench.host.may_transfer = false;
+    bench.host.transfers = VecDeque::from([0]);
     bench.post(wr(4, Op::Read, 50));
     bench.post(wr(5, Op::Read, 50));
     assert_eq!(segments(&sent(&bench.calls())).len(), 2);
@@ -469,7 +469,7 @@ fn a_request_that_has_begun_on_the_link_does_not_wait_to_be_transferred() {
     bench.budget.send.bytes = 1;
     assert!(bench.post(wr(2, Op::Write, len)).again);
     bench.budget.send.bytes = usize::MAX;
-    bench.host.link.may_transfer = true;
+    bench.host.may_transfer = true;
     bench.step(reason::AGAIN);
     let segments = segments(&sent(&bench.calls()));
     let payload: usize = segments[1..].iter().map(|(_, payload)| payload.len()).sum();
@@ -479,7 +479,7 @@ fn a_request_that_has_begun_on_the_link_does_not_wait_to_be_transferred() {
 #[test]
 fn what_could_be_transferred_waits_for_nothing_where_no_read_is_open() {
     let mut bench = bench(&[0, 0]);
-    bench.host.link.may_transfer = true;
+    bench.host.may_transfer = true;
     bench.host.queues.sends.push_back(wr(1, Op::Write, 8));
     bench.post(wr(2, Op::Read, 8));
     assert_eq!(segments(&sent(&bench.calls())).len(), 2);
@@ -499,9 +499,9 @@ fn a_read_into_inline_data_is_not_transferred() {
 fn a_read_is_not_transferred_where_the_peer_takes_none() {
     let framing = Framing { ord: 0, ..FRAMING };
     let mut bench = Bench::with(Terms { transfers: true, framing, ..terms() }, Sizes::default());
-    bench.host.link.transfers = VecDeque::from([8]);
+    bench.host.transfers = VecDeque::from([8]);
     bench.post(wr(1, Op::Read, 8));
-    assert_eq!(bench.host.link.transfers.len(), 1);
+    assert_eq!(bench.host.transfers.len(), 1);
     assert_eq!(bench.sends_done(), [(1, status::LOC_QP_OP_ERR)]);
 }
 
@@ -589,13 +589,13 @@ fn a_budget_counts_requests() {
 fn nothing_is_transferred_before_the_first_fpdu_of_the_peer_nor_where_a_crc_was_agreed_on() {
     let mut early =
         Bench::opened(Terms { transfers: true, role: Role::INITIATOR, ..terms() }, Sizes::default());
-    early.host.link.transfers = VecDeque::from([10]);
+    early.host.transfers = VecDeque::from([10]);
     early.post(wr(1, Op::Write, 10));
     assert_eq!(transfers(&early.calls()), []);
     let framing = Framing { crc: true, ..FRAMING };
     let mut opened = Bench::opened(Terms { transfers: true, framing, ..terms() }, Sizes::default());
     opened.receive(&fpdu_with(true, &tagged(Opcode::Write, true, 1, 0), &[]));
-    opened.host.link.transfers = VecDeque::from([10]);
+    opened.host.transfers = VecDeque::from([10]);
     opened.post(wr(1, Op::Write, 10));
     assert_eq!(transfers(&opened.calls()), []);
 }

@@ -8,13 +8,12 @@
 //! whatever reason, goes over the link as a whole, which also reports an error.
 
 use super::Requester;
-use crate::access::Access;
-use crate::direct::{self, NoResult, Part};
+use crate::direct::{self, NoResult};
 use crate::roce::link::PacketLink;
 use crate::roce::rc::ending::{End, Failed};
 use crate::sq::Progress;
 use crate::step::Quota;
-use crate::wr::{SendWr, WORD, status};
+use crate::wr::{SendWr, status};
 
 /// From so many bytes on a request waits until those before it are acknowledged, if the host is then likely
 /// to carry it out. A fixed trade-off, no prediction: the packets of a shorter one take no longer than the
@@ -65,20 +64,9 @@ impl Requester {
 
     /// Carries out requests from the `first` one on, whose first `copied` bytes are done. Returns the number
     /// of further bytes that were copied.
-    fn carry_out<H: PacketLink>(&self, host: &mut H, first: u64) -> Result<usize, End> {
-        if let Some(entry) = self.sq.entry(first).filter(|entry| entry.wr.is_of_word()) {
-            let access = |host: &mut H, remote, word| host.access_word(remote, word);
-            let may = |host: &mut H, remote| host.may_access_word(remote);
-            return match direct::carry_out_word(host, &entry.wr, may, access) {
-                Ok(done) => Ok(if done { WORD } else { 0 }),
-                Err(NoResult) => {
-                    host.transferred(direct::served(&entry.wr), 1, WORD as u64);
-                    Err(End::Request(Failed { position: first, status: status::LOC_PROT_ERR }))
-                }
-            };
-        }
-        let copy = |remote: &[Access], local: &[Part<'_>]| host.transfer(remote, local);
-        Ok(direct::carry_out(&self.sq, first, self.copied, SendWr::transferable, copy))
+    fn carry_out(&self, host: &mut impl PacketLink, first: u64) -> Result<usize, End> {
+        direct::carry_out(host, &self.sq, first, self.copied, SendWr::transferable)
+            .map_err(|NoResult| End::Request(Failed { position: first, status: status::LOC_PROT_ERR }))
     }
 
     /// The position of the next request, if it may be carried out now.

@@ -23,12 +23,12 @@ fn copies(pair: &Pair, me: usize) -> Vec<usize> {
 #[test]
 fn a_direct_copy_needs_no_packet_and_no_psn() {
     let mut pair = Pair::new();
-    pair.hosts[0].link.transfers = [100, 0, 200].into();
+    pair.hosts[0].transfers = [100, 0, 200].into();
     for (id, op, len) in [(1, Op::Write, 100), (2, Op::Write, 8), (3, Op::Read, 200)] {
         pair.post(0, wr(id, op, 0, len, 0x8000));
         pair.settle();
     }
-    assert_eq!(copies(&pair, 0), [100, 200]);
+    assert_eq!(copies(&pair, 0), [100, 0, 200]);
     assert_eq!(pair.carried[0], [Operation::WriteOnly], "the second one");
     assert_eq!(pair.done(0), [(1, OK), (2, OK), (3, OK)]);
 }
@@ -37,7 +37,7 @@ fn a_direct_copy_needs_no_packet_and_no_psn() {
 fn a_direct_copy_begins_when_all_before_it_is_acknowledged() {
     let mut pair = Pair::new();
     pair.post_receive(1, 10, 0x8000, 8);
-    pair.hosts[0].link.transfers = [MTU, MTU].into();
+    pair.hosts[0].transfers = [MTU, MTU].into();
     pair.post(0, wr(1, Op::Send, 0, 8, 0));
     pair.post(0, wr(2, Op::Write, 0, MTU as u32, 0x8000));
     pair.step(0, reason::POSTED);
@@ -46,8 +46,8 @@ fn a_direct_copy_begins_when_all_before_it_is_acknowledged() {
     assert_eq!(copies(&pair, 0), [], "a short request does not wait for that");
     assert_eq!(pair.carried[0], [Operation::SendOnly, Operation::WriteOnly]);
     // A long one does, if a direct copy is then likely, and so does what follows it.
-    pair.hosts[0].link.may_transfer = true;
-    pair.hosts[0].link.transfers = [16 << 10, MTU].into();
+    pair.hosts[0].may_transfer = true;
+    pair.hosts[0].transfers = [16 << 10, MTU].into();
     pair.post_receive(1, 11, 0x8000, 8);
     for (id, op, len) in [(3, Op::Send, 8), (4, Op::Write, 16 << 10), (5, Op::Write, MTU as u32)] {
         pair.post(0, wr(id, op, 0, len, 0x4000));
@@ -63,7 +63,7 @@ fn a_direct_copy_begins_when_all_before_it_is_acknowledged() {
 #[test]
 fn small_requests_are_copied_together_and_long_ones_in_pieces() {
     let mut pair = Pair::new();
-    pair.hosts[0].link.transfers = [24, 1000, 500, 500].into();
+    pair.hosts[0].transfers = [24, 1000, 500, 500].into();
     for id in 1..=3 {
         pair.post(0, wr(id, Op::Write, 64 * id, 8, 0x8000 + 8 * id));
     }
@@ -78,10 +78,10 @@ fn small_requests_are_copied_together_and_long_ones_in_pieces() {
 fn a_request_that_is_copied_in_part_goes_over_the_link_as_a_whole() {
     let mut pair = Pair::new();
     pair.fill(0, 0, 4 * MTU, 9);
-    pair.hosts[0].link.transfers = [MTU].into();
+    pair.hosts[0].transfers = [MTU].into();
     pair.post(0, wr(1, Op::Write, 0, 4 * MTU as u32, 0x8000));
     pair.settle();
-    assert_eq!(copies(&pair, 0), [MTU]);
+    assert_eq!(copies(&pair, 0), [MTU, 0]);
     assert_eq!(pair.carried[0].len(), 4);
     assert_eq!(pair.done(0), [(1, OK)]);
     assert_eq!(pair.bytes(0, 0, 4 * MTU), pair.bytes(1, 0x8000, 4 * MTU));
@@ -108,8 +108,8 @@ fn of_word(id: u64, op: Op) -> SendWr {
 #[test]
 fn messages_with_receives_are_not_copied_nor_are_words() {
     let mut pair = Pair::new();
-    pair.hosts[0].link.transfers = [8; 8].into();
-    pair.hosts[0].link.may_transfer = true;
+    pair.hosts[0].transfers = [8; 8].into();
+    pair.hosts[0].may_transfer = true;
     (10..12).for_each(|id| pair.post_receive(1, id, 0x8000, 8));
     for (id, op) in [(1, Op::Send), (2, Op::WriteWithImm)] {
         pair.post(0, wr(id, op, 0, 8, 0x8000));
@@ -125,7 +125,7 @@ fn messages_with_receives_are_not_copied_nor_are_words() {
 #[test]
 fn a_direct_access_to_a_word_needs_no_packet_and_its_result_precedes_the_completion() {
     let mut pair = Pair::new();
-    pair.hosts[0].link.words = [1, 2, 70, 80].into();
+    pair.hosts[0].words = [1, 2, 70, 80].into();
     for (id, op) in [(1, Op::AtomicWrite), (2, Op::Write), (3, Op::FetchAdd), (4, Op::CompareSwap)] {
         pair.post(0, of_word(id, op));
     }
@@ -153,7 +153,7 @@ fn a_direct_access_to_a_word_needs_no_packet_and_its_result_precedes_the_complet
 #[test]
 fn a_word_is_accessed_directly_when_all_before_it_is_acknowledged() {
     let mut pair = Pair::new();
-    pair.hosts[0].link.words = [70].into();
+    pair.hosts[0].words = [70].into();
     pair.post(0, wr(1, Op::Write, 0, 8, 0x8000));
     pair.post(0, of_word(2, Op::AtomicWrite));
     pair.step(0, reason::POSTED);
@@ -166,7 +166,7 @@ fn a_word_is_accessed_directly_when_all_before_it_is_acknowledged() {
 #[test]
 fn a_misaligned_word_is_refused_by_the_peer() {
     let mut pair = Pair::new();
-    pair.hosts[0].link.words = [70, 70].into();
+    pair.hosts[0].words = [70, 70].into();
     pair.post(0, SendWr { remote_addr: BASE + 0x8004, ..of_word(1, Op::FetchAdd) });
     pair.settle();
     assert_eq!(words(&pair, 0), []);
@@ -176,7 +176,7 @@ fn a_misaligned_word_is_refused_by_the_peer() {
 #[test]
 fn an_atomic_operation_whose_result_cannot_be_stored_fails_and_is_not_repeated() {
     let mut pair = Pair::new();
-    pair.hosts[0].link.words = [70, 80].into();
+    pair.hosts[0].words = [70, 80].into();
     let local = Local::Atomic { addr: BASE, lkey: BARE, compare_add: 5, swap: 6 };
     pair.post(0, SendWr { local, ..of_word(1, Op::FetchAdd) });
     pair.post(0, of_word(2, Op::FetchAdd));
