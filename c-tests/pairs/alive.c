@@ -200,7 +200,6 @@ child_initiator(struct side *side)
 		connect_link(&own, &second, NULL, NULL);
 		end_link(&second);
 		close_node(&own);
-		say(side, 'c');
 		sleep(60);
 		_exit(0);
 	}
