@@ -364,11 +364,13 @@ withdrawn_words_initiator(struct side *side)
 	open_initiator(&node, side);
 	region_new(&node, &src, SIZE, RPMA_MR_USAGE_WRITE_SRC);
 	for (unsigned i = 0; i < ROUNDS; i++) {
+		struct ibv_wc wc;
 		struct link link;
 
 		connect_link(&node, &link, NULL, NULL);
 		store_on(&link, &src, say_w, side);
 		end_broken(&link);
+		RETURNS(RPMA_E_NO_COMPLETION, rpma_cq_get_wc(link.cq, 1, &wc, NULL));
 		delete_link(&link);
 	}
 	close_with_region(&node, &src);
@@ -446,6 +448,7 @@ killing_words_initiator(struct side *side)
 	connect_with_region(&node, &link, &src, side, SIZE, RPMA_MR_USAGE_WRITE_SRC, NULL);
 	store_on(&link, &src, kill_target, side);
 	end_broken(&link);
+	expect_no_wc(link.cq);
 	delete_link(&link);
 	close_with_region(&node, &src);
 }
