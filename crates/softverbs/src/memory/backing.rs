@@ -125,8 +125,8 @@ fn memfd_device() -> Option<u64> {
 /// none among the first [`MAX_SEARCHED`].
 fn find(part: FilePart) -> Option<RawFd> {
     let open = Dir::new(File::open("/proc/thread-self/fd").ok()?).ok()?;
-    open.take(MAX_SEARCHED)
-        .filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse().ok())
+    open.filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse().ok())
+        .take(MAX_SEARCHED)
         .find(|number| sys::sealed_file(*number) == Some((part.device, part.inode)))
 }
 
