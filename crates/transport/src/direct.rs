@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! One-sided operations that the host carries out itself in the memory of the peer, for connections of both
-//! transports: which memory of the two sides they name.
+//! transports: the interface of the host, and which memory of the two sides they name.
 //!
 //! RDMA Writes and Reads are direct copies. Small ones with the same operation and key are carried out
 //! together, in order, so that the host needs one system call for all of them. Adjacent ranges become one.
@@ -99,18 +99,16 @@ impl WordAccess {
     }
 }
 
-/// A host that may execute one-sided operations itself, in the memory of the peer. A connection calls it only
-/// while no earlier request is outstanding.
+/// A host that may execute one-sided operations itself, in the memory of the peer.
 pub trait DirectAccess: Host {
     /// Copies bytes directly between the memory of the peer and local memory: from `local` to `remote` for
     /// RDMA Writes, in the other direction for RDMA Reads. The rights of `remote` distinguish the two; all
     /// its ranges have the same rights and STag. Both lists have the same total length and are processed in
     /// order. Returns the number of bytes that were copied, counted from the start; with 0 the request goes
-    /// over the link, which reports any error. The peer must have acted on everything that was sent: a host
-    /// whose link is a stream ensures that, over RoCE the peer has acknowledged it.
-    fn transfer(&mut self, _remote: &[Access], _local: &[Part<'_>]) -> usize {
-        0
-    }
+    /// over the link, which reports any error. Called only while no earlier request is outstanding, and the
+    /// peer must have acted on everything that was sent: a host whose link is a stream ensures that, over RoCE
+    /// the peer has acknowledged it.
+    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize;
     /// As [`DirectAccess::transfer`], for one request.
     fn transfer_one(&mut self, wr: &SendWr) -> usize {
         ranges(wr).map_or(0, |(remote, local)| self.transfer(&[remote], &[local]))
@@ -123,14 +121,10 @@ pub trait DirectAccess: Host {
     /// Accesses a word of the peer's memory directly, and returns the previous number; of a store, any
     /// number. `None`: nothing was done, and the request goes over the link. What
     /// [`DirectAccess::transfer`] requires of the peer holds here, too.
-    fn access_word(&mut self, _remote: Access, _word: WordAccess) -> Option<u64> {
-        None
-    }
+    fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64>;
     /// Whether [`DirectAccess::transfer`], or [`DirectAccess::access_word`] for an atomic operation, is
     /// likely to succeed for this access once no earlier request is outstanding.
-    fn may_transfer(&self, _remote: Access) -> bool {
-        false
-    }
+    fn may_transfer(&self, remote: Access) -> bool;
     /// `completed` requests of the program were executed directly, with `bytes` of payload. The peer does not
     /// see them.
     fn transferred(&mut self, _operation: Served, _completed: u64, _bytes: u64) {}

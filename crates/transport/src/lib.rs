@@ -9,6 +9,7 @@
 //!
 //! ```text
 //! host      what a connection calls: the trait Host
+//! direct    one-sided operations that the host carries out itself: the trait DirectAccess
 //! step      what its driver passes to it and gets back
 //! wr        work requests and completions
 //! access    accesses to registered memory, and why they are denied

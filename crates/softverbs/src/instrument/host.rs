@@ -268,6 +268,10 @@ impl<H: Exposed + DirectAccess> DirectAccess for Instrumented<'_, H> {
         self.host.transfer(remote, local)
     }
 
+    fn transfer_one(&mut self, wr: &SendWr) -> usize {
+        self.host.transfer_one(wr)
+    }
+
     fn may_access_word(&mut self, remote: Access) -> bool {
         self.host.may_access_word(remote)
     }

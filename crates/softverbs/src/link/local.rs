@@ -291,6 +291,7 @@ impl Local {
         self.rings.took(n).map(|()| n).map_err(LinkError::Broken)
     }
 
+    /// Whether [`Self::transfer`] is possible at all.
     pub(crate) fn transfers(&self) -> bool {
         self.direct.is_some()
     }

@@ -16,7 +16,7 @@ pub enum LinkError {
     Broken(Errno),
 }
 
-/// A host whose link is a stream of bytes. It is accessed directly only if
+/// A host whose link is a stream of bytes. A connection calls the methods of [`DirectAccess`] only if
 /// [`Terms::transfers`](super::conn::Terms::transfers) is set.
 pub trait StreamLink: DirectAccess {
     /// Sends bytes to the link and returns how many it accepted. `boundary`: the TCP segment ends with these

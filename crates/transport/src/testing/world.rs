@@ -82,15 +82,15 @@ pub trait World {
 
     /// See [`DirectAccess::transfer`].
     fn copy_directly(&mut self, _remote: &[Access], _local: &[Part<'_>]) -> usize {
-        0
+        unreachable!("this world executes nothing directly");
     }
     /// See [`DirectAccess::access_word`].
     fn access_directly(&mut self, _remote: Access, _word: WordAccess) -> Option<u64> {
-        None
+        unreachable!("this world executes nothing directly");
     }
     /// See [`DirectAccess::may_transfer`].
     fn may_copy_directly(&self, _remote: Access) -> bool {
-        false
+        unreachable!("this world executes nothing directly");
     }
 }
 
