@@ -297,7 +297,9 @@ write_on(struct side *side, struct link *link, struct region *src, char point)
 	}
 }
 
-/* Atomic writes until one fails, behind a write that introduces the key. After so many of them calls `then`. */
+/*
+ * Atomic writes until one fails, behind a write that introduces the key. After so many of them calls `then`.
+ */
 #define MANY 2000
 
 static void

@@ -106,8 +106,8 @@ pub trait DirectAccess: Host {
     /// its ranges have the same rights and STag. Both lists have the same total length and are processed in
     /// order. Returns the number of bytes that were copied, counted from the start; with 0 the request goes
     /// over the link, which reports any error. Called only while no earlier request is outstanding, and the
-    /// peer must have acted on everything that was sent: a host whose link is a stream ensures that, over RoCE
-    /// the peer has acknowledged it.
+    /// peer must have acted on everything that was sent: a host whose link is a stream ensures that, over
+    /// RoCE the peer has acknowledged it.
     fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize;
     /// As [`DirectAccess::transfer`], for one request.
     fn transfer_one(&mut self, wr: &SendWr) -> usize {
