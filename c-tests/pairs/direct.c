@@ -137,12 +137,10 @@ words_target(struct side *side)
 	struct node node;
 	struct link link;
 	uint64_t *ptr;
-	int file;
 
 	open_target(&node, side);
-	ptr = sealed_pages(LEN, &file);
-	region_reg(&node, &region, ptr, LEN, USAGE_PLAIN);
-	close(file);
+	region_sealed(&node, &region, LEN, USAGE_PLAIN);
+	ptr = (uint64_t *)region.ptr;
 	accept_link(&node, &link, NULL, &region);
 	await_end(&link);
 	EXPECT(ptr[0] == WORDS && ptr[1] == WORDS, "%llu, %llu", (unsigned long long)ptr[0], (unsigned long long)ptr[1]);
@@ -186,17 +184,7 @@ words_initiator(struct side *side)
  */
 
 static void
-sealed_region(struct node *node, struct region *region)
-{
-	int file;
-	void *ptr = sealed_pages(SIZE, &file);
-
-	region_reg(node, region, ptr, SIZE, RPMA_MR_USAGE_WRITE_DST);
-	EXPECT(close(file) == 0, "%s", strerror(errno));
-}
-
-static void
-withdraw(struct side *side, bool sealed)
+withdraw(struct side *side, void (*new_region)(struct node *node, struct region *region, size_t size, int usage))
 {
 	struct node node;
 
@@ -206,10 +194,7 @@ withdraw(struct side *side, bool sealed)
 		struct link link;
 		uint64_t until;
 
-		if (sealed)
-			sealed_region(&node, &region);
-		else
-			region_new(&node, &region, SIZE, RPMA_MR_USAGE_WRITE_DST);
+		new_region(&node, &region, SIZE, RPMA_MR_USAGE_WRITE_DST);
 		accept_link(&node, &link, NULL, &region);
 		hear(side, 'w');
 		until = now_ms() + i % 5;
@@ -232,13 +217,13 @@ withdraw(struct side *side, bool sealed)
 static void
 withdrawing_target(struct side *side)
 {
-	withdraw(side, false);
+	withdraw(side, region_new);
 }
 
 static void
 withdrawing_words_target(struct side *side)
 {
-	withdraw(side, true);
+	withdraw(side, region_sealed);
 }
 
 /* The connection ends in one thread while its region is deregistered in another one. */
@@ -298,7 +283,8 @@ write_on(struct side *side, struct link *link, struct region *src, char point)
 }
 
 /*
- * Atomic writes until one fails, behind a write that introduces the key. After so many of them calls `then`.
+ * Posts a write, so that the target exports the key, and then atomic writes until one fails. Calls `then`
+ * after MANY of them.
  */
 #define MANY 2000
 
@@ -434,7 +420,7 @@ killed_words_target(struct side *side)
 	struct link link;
 
 	open_target(&node, side);
-	sealed_region(&node, &region);
+	region_sealed(&node, &region, SIZE, RPMA_MR_USAGE_WRITE_DST);
 	accept_link(&node, &link, NULL, &region);
 	await_end(&link);
 	fail(__FILE__, __LINE__, "the process is killed", "it was not");

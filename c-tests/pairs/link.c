@@ -99,12 +99,19 @@ void
 region_new(struct node *node, struct region *region, size_t size, int usage)
 {
 	const char *memory = getenv("PAIRS_MEMORY");
+
+	if (memory != NULL && strcmp(memory, "memfd") == 0)
+		region_sealed(node, region, size, usage);
+	else
+		region_reg(node, region, pages(size), size, usage);
+}
+
+void
+region_sealed(struct node *node, struct region *region, size_t size, int usage)
+{
 	int file = -1;
 
-	if (memory == NULL || strcmp(memory, "memfd") != 0) {
-		region_reg(node, region, pages(size), size, usage);
-		return;
-	}
+	/* the library searches the descriptor when it registers the memory */
 	region_reg(node, region, sealed_pages(size, &file), size, usage);
 	EXPECT(close(file) == 0, "%s", strerror(errno));
 }

@@ -52,9 +52,10 @@ const char *not_soft(void);
 
 /*
  * New zeroed memory, registered; freed with region_free(). With PAIRS_MEMORY=memfd it is a memfd that cannot
- * shrink. Existing memory is registered in place.
+ * shrink, as region_sealed() always gives. Existing memory is registered in place.
  */
 void region_new(struct node *node, struct region *region, size_t size, int usage);
+void region_sealed(struct node *node, struct region *region, size_t size, int usage);
 void region_reg(struct node *node, struct region *region, void *ptr, size_t size, int usage);
 void region_free(struct region *region);
 
