@@ -2,16 +2,15 @@
 /*
  * calls.c -- the number of system calls of the provider.
  *
- * This program's epoll_wait(), syscall(), sendmsg(), process_vm_readv(), timerfd_settime(), fcntl() and
- * getpid() override libc's, so the provider calls them. A count does not depend on the speed of the machine;
- * other load changes it a little, so each limit is several times the necessary number, and a fraction of that
- * of a provider that processes each request separately.
+ * This program's epoll_wait(), syscall(), sendmsg(), process_vm_readv(), timerfd_settime() and getpid()
+ * override libc's, so the provider calls them. A count does not depend on the speed of the machine; other
+ * load changes it a little, so each limit is several times the necessary number, and a fraction of that of a
+ * provider that processes each request separately.
  */
 #include "link.h"
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
 #include <signal.h>
@@ -19,7 +18,6 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -38,7 +36,6 @@ static _Atomic unsigned sends;
 static _Atomic unsigned copies;
 static _Atomic unsigned identities;
 static _Atomic unsigned timers;
-static _Atomic unsigned seals;
 
 static long
 real_syscall(long number, long a, long b, long c, long d, long e, long f)
@@ -130,19 +127,6 @@ timerfd_settime(int fd, int flags, const struct itimerspec *when, struct itimers
 {
 	timers++;
 	return (int)real_syscall(SYS_timerfd_settime, fd, flags, (long)when, (long)old, 0, 0);
-}
-
-int
-fcntl(int fd, int command, ...)
-{
-	va_list ap;
-	long argument;
-
-	va_start(ap, command);
-	argument = va_arg(ap, long);
-	va_end(ap);
-	seals += command == F_GET_SEALS;
-	return (int)real_syscall(SYS_fcntl, fd, command, argument, 0, 0, 0);
 }
 
 pid_t
@@ -793,51 +777,6 @@ TEST_OF(polled_64, answering_target, asking_initiator, 64)
 TEST_OF(words, overwritten_target, bursting_initiator, &words)
 TEST_OF(small, overwritten_target, bursting_initiator, &small)
 
-/*
- * Registrations of shared memory: a memfd is searched among the open descriptors, of which there are few; for
- * shared anonymous memory nothing is searched.
- */
-#define OPEN_DESCRIPTORS 64
-
-static void
-listening_target(struct side *side)
-{
-	struct node node;
-
-	open_target(&node, side);
-	hear(side, 'd');
-	close_node(&node);
-}
-
-static void
-register_shared(struct node *node, int flags, int file, unsigned most)
-{
-	void *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | flags, file, 0);
-	unsigned before = seals;
-	struct region region;
-
-	EXPECT(shared != MAP_FAILED, "%s", strerror(errno));
-	region_reg(node, &region, shared, 4096, USAGE_ALL);
-	EXPECT(seals - before <= most, "%u times fcntl, %u permitted", seals - before, most);
-	region_free(&region);
-}
-
-static void
-registering_initiator(struct side *side)
-{
-	int file = memfd_create("pairs", MFD_CLOEXEC);
-	struct node node;
-
-	EXPECT(file >= 0 && ftruncate(file, 4096) == 0, "%s", strerror(errno));
-	open_initiator(&node, side);
-	register_shared(&node, 0, file, OPEN_DESCRIPTORS);
-	EXPECT(seals > 0, "no fcntl was counted, though the memfd was searched");
-	EXPECT(close(file) == 0);
-	register_shared(&node, MAP_ANONYMOUS, -1, 0);
-	close_node(&node);
-	say(side, 'd');
-}
-
 #define TEST(name, id) {name, id##_target, id##_initiator}
 
 const struct test calls_tests[] = {
@@ -850,7 +789,6 @@ const struct test calls_tests[] = {
 	TEST("calls-of-writes-and-flushes", flushing),
 	{"calls-of-writes-waited-for", serve_anything, waiting_initiator},
 	{"calls-of-reads-in-flight", serve_anything, reading_initiator},
-	{"calls-of-registrations", listening_target, registering_initiator, .missing = not_soft},
 	TEST("calls-of-8-byte-writes", words),
 	TEST("calls-of-64-byte-writes", small),
 	{.name = NULL},
