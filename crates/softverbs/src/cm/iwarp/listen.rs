@@ -8,7 +8,6 @@
 #![forbid(unsafe_code)]
 
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -32,13 +31,18 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A listening socket.
 pub(crate) struct Listener {
     /// `None` when closed.
-    socket: Mutex<Option<Socket>>,
+    open: Mutex<Option<Open>>,
     engine: Arc<Engine>,
     token: u64,
     pending: Arc<Admissions>,
-    /// Accepting is paused: the engine does not watch the socket.
-    is_paused: AtomicBool,
     requests: Arc<ConnectRequests>,
+}
+
+struct Open {
+    socket: Socket,
+    /// Accepting is paused: the engine does not watch the socket. The lock is held for both, so that a pause
+    /// and its end on another thread leave them in agreement.
+    is_paused: bool,
 }
 
 impl Listener {
@@ -57,29 +61,30 @@ impl Listener {
             token: engine.token(),
             requests: Arc::new(ConnectRequests::new(id, engine.clone(), offers)),
             engine,
-            socket: Mutex::new(Some(socket)),
+            open: Mutex::new(Some(Open { socket, is_paused: false })),
             pending: Admissions::get(),
-            is_paused: AtomicBool::new(false),
         });
         listener.engine.add(listener.token, fd, libc::EPOLLIN as u32, listener.clone())?;
         Ok(listener)
     }
 
     fn is_closed(&self) -> bool {
-        lock(&self.socket).is_none()
+        lock(&self.open).is_none()
     }
 
-    fn watch(&self, events: u32) {
-        if let Some(socket) = &*lock(&self.socket) {
+    fn set_paused(&self, is_paused: bool) {
+        let mut open = lock(&self.open);
+        if let Some(open) = open.as_mut().filter(|open| open.is_paused != is_paused) {
+            open.is_paused = is_paused;
+            let events = if is_paused { 0 } else { libc::EPOLLIN as u32 };
             // Cannot fail: the socket is registered, and the kernel needs no memory to change its events.
-            let _ = self.engine.watch(self.token, socket.as_raw_fd(), events);
+            let _ = self.engine.watch(self.token, open.socket.as_raw_fd(), events);
         }
     }
 
     /// Pauses accepting for [`PAUSE`] at most; connections wait in the kernel's backlog.
     fn pause(self: &Arc<Self>) {
-        self.is_paused.store(true, Ordering::Release);
-        self.watch(0);
+        self.set_paused(true);
         let source: Arc<dyn Source> = self.clone();
         self.engine.schedule(PAUSE, &source).detach();
     }
@@ -90,8 +95,8 @@ impl Listener {
             self.pause();
             return false;
         }
-        let accepted = match &*lock(&self.socket) {
-            Some(socket) => socket.accept(),
+        let accepted = match &*lock(&self.open) {
+            Some(open) => open.socket.accept(),
             None => return false,
         };
         match accepted {
@@ -143,8 +148,8 @@ impl Listening for Listener {
     fn close(&self) {
         // First, because the next listener on the port uses the same name for its Unix socket.
         self.requests.close_offers();
-        let socket = lock(&self.socket).take();
-        if let Some(socket) = socket {
+        let open = lock(&self.open).take();
+        if let Some(Open { socket, .. }) = open {
             self.engine.remove(self.token, socket.as_raw_fd());
         }
         self.pending.close_stalled(self.token);
@@ -152,17 +157,15 @@ impl Listening for Listener {
 
     /// Applies the type of service to connections accepted from now on.
     fn apply_tos(&self, options: Options) {
-        if let Some(socket) = &*lock(&self.socket) {
-            options.apply_tos(socket);
+        if let Some(open) = &*lock(&self.open) {
+            options.apply_tos(&open.socket);
         }
     }
 }
 
 impl Paused for Listener {
     fn resume(&self) {
-        if self.is_paused.swap(false, Ordering::AcqRel) {
-            self.watch(libc::EPOLLIN as u32);
-        }
+        self.set_paused(false);
     }
 }
 
@@ -182,3 +185,6 @@ impl Source for Listener {
         self.resume();
     }
 }
+
+#[cfg(test)]
+mod tests;
