@@ -40,8 +40,8 @@ pub(crate) struct Listener {
 
 struct Open {
     socket: Socket,
-    /// Accepting is paused: the engine does not watch the socket. The lock is held for both, so that a pause
-    /// and its end on another thread leave them in agreement.
+    /// Accepting is paused: the engine does not watch the socket. Changed under the lock together with the
+    /// events that are watched for.
     is_paused: bool,
 }
 
