@@ -36,7 +36,6 @@ use crate::progress::watch::Watch;
 use crate::progress::{By, Driven, Outstanding};
 use crate::sys::Errno;
 use crate::{clock, config, lock, probes};
-use reserve::try_filled;
 use transport::step::reason;
 use transport::wr::{Completion, SendWr, status};
 
@@ -45,7 +44,7 @@ use transport::wr::{Completion, SendWr, status};
 const POLL_DIRECTLY: usize = 4;
 
 /// A completion in the ring, and the index of its owner.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Entry {
     completion: Completion,
     owner: u32,
@@ -67,7 +66,7 @@ struct Owner {
     sends: Option<Arc<Ring<SendWr>>>,
     observer: Option<Arc<dyn PollObserver>>,
     /// Completions still in the ring, once the producer is gone.
-    left: Option<u64>,
+    left: Option<usize>,
 }
 
 /// What follows a poll when the lock of the ring is released.
@@ -89,55 +88,71 @@ enum Armed {
 }
 
 struct Completions {
-    /// At least as many as the queue has: a power of two.
-    entries: Box<[Entry]>,
+    /// Has memory for `capacity` of them.
+    entries: VecDeque<Entry>,
     /// The number of entries that the queue has.
-    capacity: u64,
-    /// When each completion was added, if the program asks for that.
-    times: Option<Box<[Time]>>,
-    /// Total numbers of completions taken and added; modulo the length of `entries` they are indices.
-    taken: u64,
-    put: u64,
-    /// The value of `put` when the last event was generated: no earlier completion needs one.
-    announced: u64,
+    capacity: usize,
+    /// When each of `entries` was added, if the program asks for that.
+    times: Option<VecDeque<Time>>,
+    /// The number of completions, the newest ones, that no event has announced.
+    unannounced: usize,
     armed: Armed,
     /// By index; those that are free for another producer are listed.
     owners: Vec<Owner>,
     free_owners: Vec<u32>,
 }
 
+/// An empty queue with memory for so many elements. ENOMEM.
+fn with_capacity<T>(capacity: usize) -> Result<VecDeque<T>, Errno> {
+    let mut queue = VecDeque::new();
+    queue.try_reserve_exact(capacity).map_err(|_| libc::ENOMEM)?;
+    Ok(queue)
+}
+
 impl Completions {
     /// ENOMEM.
-    fn new(capacity: u32) -> Result<Self, Errno> {
-        let entries =
-            try_filled((capacity as usize).next_power_of_two(), Entry::default).ok_or(libc::ENOMEM)?;
-        let (times, armed) = (None, Armed::No);
+    fn new(capacity: usize) -> Result<Self, Errno> {
+        let entries = with_capacity(capacity)?;
+        let (times, unannounced, armed) = (None, 0, Armed::No);
         let (owners, free_owners) = (Vec::new(), Vec::new());
-        let (capacity, taken, put, announced) = (capacity.into(), 0, 0, 0);
-        Ok(Self { entries, capacity, times, taken, put, announced, armed, owners, free_owners })
+        Ok(Self { entries, capacity, times, unannounced, armed, owners, free_owners })
     }
 
-    #[inline]
-    fn index(&self, position: u64) -> usize {
-        position as usize & (self.entries.len() - 1)
-    }
-
-    /// ENOMEM.
+    /// Records from now on when completions are added; those in the queue have the time 0. ENOMEM.
     fn record_times(&mut self) -> Result<(), Errno> {
-        self.times = Some(try_filled(self.entries.len(), Time::default).ok_or(libc::ENOMEM)?);
+        let mut times = with_capacity(self.capacity)?;
+        times.resize(self.entries.len(), 0);
+        self.times = Some(times);
         Ok(())
     }
 
-    /// When the completion at an index was added; 0 if the program does not ask for that.
-    #[inline]
-    fn time(&self, at: usize) -> Time {
-        self.times.as_ref().and_then(|times| times.get(at)).copied().unwrap_or(0)
+    /// Changes the number of entries; the completions stay. EINVAL if there are more of them, ENOMEM.
+    fn resize(&mut self, capacity: usize) -> Result<(), Errno> {
+        if self.entries.len() > capacity {
+            return Err(libc::EINVAL);
+        }
+        let mut entries = with_capacity(capacity)?;
+        if let Some(old) = &mut self.times {
+            let mut times = with_capacity(capacity)?;
+            times.append(old);
+            *old = times;
+        }
+        entries.append(&mut self.entries);
+        (self.entries, self.capacity) = (entries, capacity);
+        Ok(())
     }
 
-    /// The completion at an index was polled, and it has failed, is observed, or its producer is gone.
+    /// Takes the oldest completion, and when it was added; 0 if the program does not ask for that.
+    #[inline]
+    fn pop(&mut self) -> Option<(Entry, Time)> {
+        let entry = self.entries.pop_front()?;
+        let time = self.times.as_mut().and_then(VecDeque::pop_front).unwrap_or(0);
+        Some((entry, time))
+    }
+
+    /// A completion was polled, and it has failed, is observed, or its producer is gone.
     #[cold]
-    fn polled(&mut self, at: usize, after: &mut Unlocked) {
-        let Entry { completion, owner: index } = self.entries[at];
+    fn polled(&mut self, Entry { completion, owner: index }: Entry, after: &mut Unlocked) {
         if completion.status != status::SUCCESS
             && after.failed.is_none_or(|first| first.status == status::WR_FLUSH_ERR)
         {
@@ -221,7 +236,7 @@ impl Cq {
     /// ENOMEM.
     pub(crate) fn new(entries: u32, channel: Option<Arc<EventQueue<usize>>>) -> Result<Self, Errno> {
         Ok(Self {
-            ring: Mutex::new(Completions::new(entries)?),
+            ring: Mutex::new(Completions::new(entries as usize)?),
             handle: AtomicUsize::new(0),
             channel,
             connections: Mutex::default(),
@@ -264,7 +279,7 @@ impl Cq {
 
     /// The number of entries.
     pub(crate) fn entries(&self) -> usize {
-        lock(&self.ring).capacity as usize
+        lock(&self.ring).capacity
     }
 
     /// The conditions that instruments have logged for this queue.
@@ -310,24 +325,7 @@ impl Cq {
     /// Changes the number of entries; the completions in the queue stay. EINVAL if there are more of them,
     /// ENOMEM.
     pub(crate) fn resize(&self, entries: u32) -> Result<(), Errno> {
-        let mut fresh = Completions::new(entries)?;
-        let mut ring = lock(&self.ring);
-        if ring.times.is_some() {
-            fresh.record_times()?;
-        }
-        let (taken, put) = (ring.taken, ring.put);
-        if put - taken > fresh.capacity {
-            return Err(libc::EINVAL);
-        }
-        for at in taken..put {
-            let (to, from) = (fresh.index(at), ring.index(at));
-            fresh.entries[to] = ring.entries[from];
-            if let Some(times) = &mut fresh.times {
-                times[to] = ring.time(from);
-            }
-        }
-        (ring.entries, ring.times, ring.capacity) = (fresh.entries, fresh.times, fresh.capacity);
-        drop(ring);
+        lock(&self.ring).resize(entries as usize)?;
         // A connection may keep completions for which there is room now.
         self.give_room();
         Ok(())
@@ -357,7 +355,7 @@ impl Cq {
         // Afterwards, as what was outstanding may be in the queue now.
         let ring = lock(&self.ring);
         match outstanding {
-            Some(outstanding) if ring.put == ring.taken => outstanding,
+            Some(outstanding) if ring.entries.is_empty() => outstanding,
             _ => Outstanding::Completion,
         }
     }
@@ -408,17 +406,16 @@ impl Cq {
     /// As [`Producer::push`].
     fn push(&self, completion: Completion, owner: u32) -> bool {
         let mut ring = lock(&self.ring);
-        if ring.put - ring.taken == ring.capacity {
+        if ring.entries.len() >= ring.capacity {
             self.waiting.store(true, Ordering::Release);
             return false;
         }
         probes::complete(&completion);
-        let at = ring.index(ring.put);
-        ring.entries[at] = Entry { completion, owner };
+        ring.entries.push_back(Entry { completion, owner });
         if let Some(times) = &mut ring.times {
-            times[at] = clock::raw();
+            times.push_back(clock::raw());
         }
-        ring.put += 1;
+        ring.unannounced += 1;
         let wanted = match ring.armed {
             Armed::No => false,
             Armed::Any => true,
@@ -433,7 +430,7 @@ impl Cq {
     fn announce(&self, ring: &mut Completions) {
         ring.armed = Armed::No;
         self.armed.store(false, Ordering::Relaxed);
-        ring.announced = ring.put;
+        ring.unannounced = 0;
         if let Some(channel) = &self.channel {
             channel.push(self.handle());
         }
@@ -497,7 +494,7 @@ impl Cq {
     fn take(&self, max: usize, out: &mut impl FnMut(usize, &Completion, Time)) -> (usize, Armed) {
         let mut guard = lock(&self.ring);
         let ring = &mut *guard;
-        let (available, armed) = ((ring.put - ring.taken) as usize, ring.armed);
+        let (available, armed) = (ring.entries.len(), ring.armed);
         let count = available.min(max);
         self.has_more.store(available > count, Ordering::Relaxed);
         if count == 0 {
@@ -505,18 +502,18 @@ impl Cq {
         }
         let mut after = None;
         for i in 0..count {
-            let at = ring.index(ring.taken + i as u64);
-            let Entry { completion, owner } = &ring.entries[at];
-            out(i, completion, ring.time(at));
+            let Some((entry, time)) = ring.pop() else { break };
+            let Entry { completion, owner } = &entry;
+            out(i, completion, time);
             let owner = &ring.owners[*owner as usize];
             if let Some(sends) = &owner.sends {
                 sends.free(1);
             }
             if completion.status != status::SUCCESS || owner.observer.is_some() || owner.left.is_some() {
-                ring.polled(at, after.get_or_insert_default());
+                ring.polled(entry, after.get_or_insert_default());
             }
         }
-        ring.taken += count as u64;
+        ring.unannounced = ring.unannounced.min(ring.entries.len());
         drop(guard);
         if let Some(after) = after {
             self.finish(after);
@@ -576,7 +573,7 @@ impl Cq {
     pub(crate) fn arm(&self, solicited_only: bool) {
         {
             let mut ring = lock(&self.ring);
-            if !solicited_only && ring.put > ring.announced.max(ring.taken) {
+            if !solicited_only && ring.unannounced > 0 {
                 self.announce(&mut ring);
             } else if !solicited_only || ring.armed == Armed::No {
                 ring.armed = if solicited_only { Armed::Solicited } else { Armed::Any };
@@ -661,20 +658,19 @@ impl Producer {
     pub(crate) fn discard(&self) {
         let mut guard = lock(&self.cq.ring);
         let ring = &mut *guard;
-        let (mut kept, mut announced) = (ring.taken, ring.announced);
         let mut after = None;
-        for position in ring.taken..ring.put {
-            let entry = ring.entries[ring.index(position)];
+        // Each is taken, and those of others are added again.
+        let (count, announced) = (ring.entries.len(), ring.entries.len() - ring.unannounced);
+        for position in 0..count {
+            let Some((entry, time)) = ring.pop() else { break };
             if entry.owner != self.owner {
-                let (from, to) = (ring.index(position), ring.index(kept));
-                ring.entries[to] = entry;
+                ring.entries.push_back(entry);
                 if let Some(times) = &mut ring.times {
-                    times[to] = times[from];
+                    times.push_back(time);
                 }
-                kept += 1;
                 continue;
             }
-            announced -= u64::from(position < ring.announced);
+            ring.unannounced -= usize::from(position >= announced);
             let owner = &ring.owners[self.owner as usize];
             if let Some(sends) = &owner.sends {
                 sends.free(1);
@@ -683,8 +679,7 @@ impl Producer {
                 after = Some(observer.clone());
             }
         }
-        (ring.put, ring.announced) = (kept, announced);
-        if kept == ring.taken {
+        if ring.entries.is_empty() {
             self.cq.has_more.store(false, Ordering::Relaxed);
         }
         drop(guard);
@@ -712,8 +707,7 @@ impl Drop for Producer {
     /// What was added stays in the queue, and so does its owner.
     fn drop(&mut self) {
         let mut ring = lock(&self.cq.ring);
-        let owns = |at: &u64| ring.entries[ring.index(*at)].owner == self.owner;
-        let left = (ring.taken..ring.put).filter(owns).count() as u64;
+        let left = ring.entries.iter().filter(|entry| entry.owner == self.owner).count();
         ring.owners[self.owner as usize].left = Some(left);
         let gone = ring.reuse(self.owner);
         drop(ring);

@@ -2,10 +2,11 @@
 //! The send queue: work requests from the moment the connection takes them until they are completed, in
 //! posting order.
 
+use std::collections::VecDeque;
+
 use crate::host::Host;
 use crate::units::Errno;
 use crate::wr::{Completion, SendWr, status};
-use reserve::try_filled;
 
 /// The progress of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,16 +29,14 @@ pub(crate) struct Entry {
     pub received: u32,
 }
 
-/// The ring of work requests. Positions only increase; the ring index is the position modulo the length. That
-/// is a power of two, since each request is looked up several times and a division would dominate the
-/// look-up.
+/// The work requests, each at a position. Positions only increase.
 pub(crate) struct SendQueue {
-    ring: Box<[Option<Entry>]>,
-    capacity: u64,
-    /// The oldest request that is not completed, the first without FPDUs, and the end.
+    /// Those from `head` on; has memory for `capacity` of them.
+    entries: VecDeque<Entry>,
+    capacity: usize,
+    /// The oldest request that is not completed, and the first without FPDUs.
     head: u64,
     next: u64,
-    tail: u64,
     /// The oldest request whose response may be awaited.
     awaiting: u64,
 }
@@ -45,47 +44,43 @@ pub(crate) struct SendQueue {
 impl SendQueue {
     /// ENOMEM.
     pub(crate) fn new(capacity: u32) -> Result<Self, Errno> {
-        let ring = try_filled((capacity as usize).next_power_of_two(), || None).ok_or(libc::ENOMEM)?;
-        Ok(Self { ring, capacity: capacity.into(), head: 0, next: 0, tail: 0, awaiting: 0 })
+        let capacity = capacity as usize;
+        let mut entries = VecDeque::new();
+        entries.try_reserve_exact(capacity).map_err(|_| libc::ENOMEM)?;
+        Ok(Self { entries, capacity, head: 0, next: 0, awaiting: 0 })
     }
 
-    fn index(&self, position: u64) -> usize {
-        position as usize & (self.ring.len() - 1)
+    /// The position of the next request that is added.
+    fn tail(&self) -> u64 {
+        self.head + self.entries.len() as u64
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.tail - self.head >= self.capacity
+        self.entries.len() >= self.capacity
     }
 
     /// Requests that are not completed.
     pub(crate) fn len(&self) -> usize {
-        (self.tail - self.head) as usize
+        self.entries.len()
     }
 
     /// Whether one of them is unsignalled.
     pub(crate) fn has_unsignaled(&self) -> bool {
-        (self.head..self.tail).any(|position| self.entry(position).is_some_and(|entry| !entry.wr.signaled))
+        self.entries.iter().any(|entry| !entry.wr.signaled)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.tail == self.head
+        self.entries.is_empty()
     }
 
     /// The request at a position between head and tail.
     pub(crate) fn at(&mut self, position: u64) -> Option<&mut Entry> {
-        if position < self.head || position >= self.tail {
-            return None;
-        }
-        let index = self.index(position);
-        self.ring[index].as_mut()
+        self.entries.get_mut(position.checked_sub(self.head)? as usize)
     }
 
     /// As [`Self::at`], for reading.
     pub(crate) fn entry(&self, position: u64) -> Option<&Entry> {
-        if position < self.head || position >= self.tail {
-            return None;
-        }
-        self.ring[self.index(position)].as_ref()
+        self.entries.get(position.checked_sub(self.head)? as usize)
     }
 
     /// The link has accepted all of a request.
@@ -101,10 +96,8 @@ impl SendQueue {
 
     /// Adds a request and returns its position. The queue must not be full ([`Self::is_full`]).
     pub(crate) fn push(&mut self, wr: SendWr) -> u64 {
-        let index = self.index(self.tail);
-        self.ring[index] = Some(Entry { wr, progress: Progress::Queued, received: 0 });
-        self.tail += 1;
-        self.tail - 1
+        self.entries.push_back(Entry { wr, progress: Progress::Queued, received: 0 });
+        self.tail() - 1
     }
 
     /// [`Self::next_position`] if all earlier requests are completed.
@@ -114,7 +107,7 @@ impl SendQueue {
 
     /// The position of the first request without FPDUs, if any.
     pub(crate) fn next_position(&self) -> Option<u64> {
-        (self.next < self.tail).then_some(self.next)
+        (self.next < self.tail()).then_some(self.next)
     }
 
     /// All FPDUs of the request at [`Self::next_position`] have been made.
@@ -126,14 +119,11 @@ impl SendQueue {
     pub(crate) fn oldest_awaited(&mut self) -> Option<(u64, &mut Entry)> {
         self.awaiting = self.awaiting.max(self.head);
         while self.awaiting < self.next {
-            let index = self.index(self.awaiting);
-            match &self.ring[index] {
-                Some(entry) if entry.progress == Progress::Awaiting => {
-                    return Some((self.awaiting, self.ring[index].as_mut()?));
-                }
+            match self.entry(self.awaiting)?.progress {
+                Progress::Awaiting => return Some((self.awaiting, self.at(self.awaiting)?)),
                 // The link has not accepted all of it, so it cannot have a response yet.
-                Some(entry) if entry.progress == Progress::Queued => return None,
-                _ => self.awaiting += 1,
+                Progress::Queued => return None,
+                Progress::Done(_) => self.awaiting += 1,
             }
         }
         None
@@ -144,16 +134,13 @@ impl SendQueue {
     /// accepted a write.
     pub(crate) fn fail_all(&mut self) {
         let mut failed = false;
-        for position in self.head..self.tail {
-            let index = self.index(position);
-            if let Some(entry) = &mut self.ring[index] {
-                failed |= entry.progress != Progress::Done(status::SUCCESS);
-                if failed && !matches!(entry.progress, Progress::Done(code) if code != status::SUCCESS) {
-                    entry.progress = Progress::Done(status::WR_FLUSH_ERR);
-                }
+        for entry in &mut self.entries {
+            failed |= entry.progress != Progress::Done(status::SUCCESS);
+            if failed && !matches!(entry.progress, Progress::Done(code) if code != status::SUCCESS) {
+                entry.progress = Progress::Done(status::WR_FLUSH_ERR);
             }
         }
-        self.next = self.tail;
+        self.next = self.tail();
     }
 
     /// Completes a request that has succeeded without being in the queue, which is empty. The queue takes it
@@ -175,8 +162,9 @@ impl SendQueue {
     /// request, or when the completion queue is full.
     pub(crate) fn retire(&mut self, host: &mut impl Host, qp_num: u32) {
         while self.head < self.next {
-            let index = self.index(self.head);
-            let Some(Entry { wr, progress: Progress::Done(status), .. }) = &self.ring[index] else { return };
+            let Some(Entry { wr, progress: Progress::Done(status), .. }) = self.entries.front() else {
+                return;
+            };
             if wr.signaled || *status != status::SUCCESS {
                 if !host.complete_send(completion(wr, *status, qp_num)) {
                     return;
@@ -184,10 +172,11 @@ impl SendQueue {
             } else {
                 host.release_send();
             }
-            self.ring[index] = None;
+            self.entries.pop_front();
             self.head += 1;
         }
     }
+
     /// The connection has ended: completes with a flush error what is outstanding, and what was posted since.
     pub(crate) fn flush(&mut self, host: &mut impl Host, qp_num: u32) {
         loop {

@@ -114,6 +114,50 @@ fn each_arming_generates_one_event() {
 }
 
 #[test]
+fn a_discarded_completion_takes_its_event_or_its_need_for_one_along() {
+    let channel = Arc::new(EventQueue::new().unwrap());
+    let cq = Arc::new(Cq::new(8, Some(channel.clone())).unwrap());
+    let (first, second) = (producer(&cq), producer(&cq));
+    let push_both = || {
+        cq.arm(false);
+        assert!(first.push(done(1)));
+        assert_eq!(events(&channel), 1);
+        assert!(second.push(done(2)));
+    };
+    push_both();
+    first.discard();
+    cq.arm(false);
+    assert_eq!(events(&channel), 1, "no event has announced the other one");
+    assert_eq!((poll_one(&cq), poll_one(&cq)), (Some(2), None));
+    push_both();
+    second.discard();
+    cq.arm(false);
+    assert_eq!(events(&channel), 0, "an event has announced the one that is left");
+    assert_eq!((poll_one(&cq), poll_one(&cq)), (Some(1), None));
+}
+
+#[test]
+fn a_queue_of_another_size_keeps_its_completions() {
+    let channel = Arc::new(EventQueue::new().unwrap());
+    let cq = Arc::new(Cq::new(3, Some(channel.clone())).unwrap());
+    cq.record_times().unwrap();
+    let receives = producer(&cq);
+    assert!(receives.push(done(9)));
+    assert_eq!(poll_one(&cq), Some(9));
+    assert!(receives.push(done(1)) && receives.push(done(2)) && receives.push(done(3)));
+    assert_eq!(cq.resize(2), Err(libc::EINVAL));
+    assert_eq!((cq.resize(3), cq.entries()), (Ok(()), 3));
+    assert!(!receives.push(done(4)), "it is full");
+    assert_eq!((cq.resize(5), cq.entries()), (Ok(()), 5));
+    assert!(receives.push(done(4)) && receives.push(done(5)) && !receives.push(done(6)));
+    cq.arm(false);
+    assert_eq!(events(&channel), 1, "no event has announced them");
+    let mut times = Vec::new();
+    assert_eq!(cq.poll(5, |i, c, time| times.push((i as u64 + 1 == c.wr_id, time))), 5);
+    assert!(times.iter().all(|(in_order, time)| *in_order && *time > 0) && times.is_sorted(), "{times:?}");
+}
+
+#[test]
 fn solicited_arming_waits_for_a_solicited_or_failed_completion() {
     let channel = Arc::new(EventQueue::new().unwrap());
     let cq = Arc::new(Cq::new(8, Some(channel.clone())).unwrap());
