@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -21,6 +22,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -442,6 +444,10 @@ receiving_target(struct side *side)
 	close_with_region(&node, &region);
 }
 
+/* How often the provider has blocked SIGXFSZ. */
+static atomic_uint masks;
+static unsigned masks_while_sending;
+
 static void
 sending_initiator(struct side *side, void (*restrict_it)(void))
 {
@@ -451,6 +457,7 @@ sending_initiator(struct side *side, void (*restrict_it)(void))
 
 	connect_with_region(&node, &link, &region, side, LONG, USAGE_ALL, NULL);
 	EXPECT(count_shared() == 1, "%u mappings", count_shared());
+	masks_while_sending = masks;
 	for (unsigned i = 0; i < 4; i++) {
 		if (i == 1)
 			restrict_it();
@@ -459,6 +466,7 @@ sending_initiator(struct side *side, void (*restrict_it)(void))
 		OK(rpma_send(link.conn, region.mr, 0, LONG, RPMA_F_COMPLETION_ALWAYS, (void *)1));
 		expect_wc(link.cq, 1, IBV_WC_SEND);
 	}
+	masks_while_sending = masks - masks_while_sending;
 	end_link(&link);
 	close_with_region(&node, &region);
 }
@@ -475,17 +483,103 @@ later_limited_initiator(struct side *side)
 	sending_initiator(side, lower_limit);
 }
 
-/* A message is written to the ring up to the limit. */
+/*
+ * Nothing can be copied to the ring once the limit is lower, as the sandbox permits writes to the file only:
+ * the connection fails, and SIGXFSZ does not end the program. The provider's thread is in the sandbox, too.
+ */
 static void
-lower_limit_to_the_middle(void)
+short_initiator(struct side *side)
 {
-	limit(RLIMIT_FSIZE, LONG / 2);
+	struct region region;
+	struct node node;
+	struct link link;
+	struct ibv_wc wc;
+
+	forbid_call(SYS_process_vm_writev);
+	connect_with_region(&node, &link, &region, side, LONG, USAGE_ALL, NULL);
+	EXPECT(count_shared() == 1, "%u mappings", count_shared());
+	hear(side, 'r');
+	limit(RLIMIT_FSIZE, 0);
+	OK(rpma_send(link.conn, region.mr, 0, LONG, RPMA_F_COMPLETION_ALWAYS, (void *)1));
+	next_wc(link.cq, &wc);
+	EXPECT(wc.status == IBV_WC_WR_FLUSH_ERR, "status %d", wc.status);
+	await_end(&link);
+	close_with_region(&node, &region);
 }
 
 static void
-half_limited_initiator(struct side *side)
+failing_target(struct side *side)
 {
-	sending_initiator(side, lower_limit_to_the_middle);
+	struct region region;
+	struct node node;
+	struct link link;
+	struct ibv_wc wc;
+
+	open_target(&node, side);
+	region_new(&node, &region, LONG, USAGE_ALL);
+	accept_link(&node, &link, NULL, NULL);
+	OK(rpma_recv(link.conn, region.mr, 0, LONG, NULL));
+	say(side, 'r');
+	next_wc(link.cq, &wc);
+	EXPECT(wc.status == IBV_WC_WR_FLUSH_ERR, "status %d", wc.status);
+	await_end(&link);
+	close_with_region(&node, &region);
+}
+
+/* Overrides libc's, so the provider calls it. */
+int
+pthread_sigmask(int how, const sigset_t *set, sigset_t *before)
+{
+	/* not where all signals are blocked, for a thread that sleeps or is created */
+	if (how == SIG_BLOCK && set != NULL && sigismember(set, SIGXFSZ) && !sigismember(set, SIGTERM))
+		masks++;
+	return syscall(SYS_rt_sigprocmask, how, set, before, 8) == 0 ? 0 : errno;
+}
+
+static void
+nothing(void)
+{
+}
+
+static void
+counting_initiator(struct side *side)
+{
+	sending_initiator(side, nothing);
+	EXPECT(masks > 0, "no call was counted, though the provider has set the size of the shared file");
+	EXPECT(masks_while_sending == 0, "%u", masks_while_sending);
+}
+
+static atomic_bool main_thread_ends;
+
+/* From then on the kernel finds no memory by the process ID. */
+static void
+end_main_thread(void)
+{
+	char from = 0, to;
+	struct iovec near = {&to, 1}, far = {&from, 1};
+
+	main_thread_ends = true;
+	while (process_vm_readv(getpid(), &near, 1, &far, 1, 0) == 1)
+		sleep_ms(1);
+	EXPECT(errno == ESRCH, "%s", strerror(errno));
+}
+
+static void *
+send_alone(void *side)
+{
+	sending_initiator(side, end_main_thread);
+	exit(0);
+}
+
+static void
+leaderless_initiator(struct side *side)
+{
+	pthread_t thread;
+
+	EXPECT(pthread_create(&thread, NULL, send_alone, side) == 0);
+	while (!main_thread_ends)
+		sleep_ms(1);
+	pthread_exit(NULL);
 }
 
 static void
@@ -544,7 +638,9 @@ const struct test local_tests[] = {
 	{"local-file-limit", tcp_target, limited_initiator, LOCAL},
 	{"local-file-limit-at-target", limited_target, sharing_initiator, LOCAL},
 	{"local-file-limit-later", receiving_target, later_limited_initiator, LOCAL},
-	{"local-file-limit-later-in-the-ring", receiving_target, half_limited_initiator, LOCAL},
+	{"local-file-limit-later-in-a-sandbox", failing_target, short_initiator, LOCAL},
+	{"local-signal-mask", receiving_target, counting_initiator, LOCAL},
+	{"local-main-thread-ends", receiving_target, leaderless_initiator, LOCAL},
 	{"local-sandbox-later", receiving_target, later_sandboxed_initiator, LOCAL},
 	{"local-sandbox-pwritev", sharing_target, early_sandboxed_initiator, LOCAL},
 	{"local-sandbox-all", tcp_target, forbidden_initiator, LOCAL},

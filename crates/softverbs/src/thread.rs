@@ -17,7 +17,7 @@ pub(crate) fn spawn(name: &'static CStr, body: Body) -> Result<(), Errno> {
         // SAFETY: `arg` is the box that `spawn` has passed to this thread only.
         let (name, body) = *unsafe { Box::from_raw(arg.cast::<(&CStr, Body)>()) };
         let _ = rustix::thread::set_name(name);
-        sys::runs_no_handlers();
+        sys::mark_library_thread();
         body();
         std::ptr::null_mut()
     }

@@ -15,14 +15,15 @@
 //! memory for new pages does an access cause a signal. A peer that may trace this process could send one
 //! anyway.
 //!
-//! Registered memory is copied to and from the rings with pwritev(2) and preadv(2) of the file: like a socket
-//! call they report EFAULT for memory that is not mapped, most sandboxes permit them, and for 8 bytes, 4 KiB
-//! and 64 KiB they take 540, 1030 and 6560 ns, where process_vm_writev(2) takes 1000, 1860 and 8040 ns. The
-//! latter, on this process itself, is used if a sandbox or a limit on the size of files (RLIMIT_FSIZE)
-//! forbids the former. SIGXFSZ, which the kernel sends for a write beyond the limit, is blocked during the
-//! call and consumed, except on threads of this library, which block all signals. That costs two system calls
-//! of 100 to 250 ns; reading the limit before each write would cost as much, and the limit may change in
-//! between.
+//! The kernel copies registered memory to and from the rings, and like a socket call reports EFAULT for
+//! memory that is not mapped. Threads of the library use pwritev(2) and preadv(2) of the file. Threads of the
+//! program write with process_vm_writev(2) to their own process: a pwritev(2) beyond the limit on the size of
+//! files (RLIMIT_FSIZE) raises SIGXFSZ, which they would have to block during the call and to consume. Where
+//! a sandbox or the limit forbids one of the calls, the other one is used.
+//!
+//! For 8 bytes, 4 KiB and 64 KiB pwritev(2) takes 270, 300 and 2880 ns; with the signal blocked 630, 600 and
+//! 3140 ns; process_vm_writev(2) 450, 420 and 3020 ns, 100 of them getpid(2). To read the limit before each
+//! pwritev(2) takes 150 ns, but the limit may change in between.
 
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
@@ -39,7 +40,10 @@ use crate::mapped::FileMapping;
 use crate::progress::export::{ExportGate, ExportedKey, KeyInUse};
 use crate::progress::wakeup::Wakeup;
 use crate::socket::Socket;
-use crate::sys::{Errno, again, check_len, copy_in_order, memory_file, page_size, to_errno, without_sigxfsz};
+use crate::sys::{
+    Errno, again, check_len, copy_in_order, is_library_thread, memory_file, page_size, to_errno,
+    without_sigxfsz,
+};
 use rpma_metrics::Copied;
 use transport::host::Served;
 
@@ -182,6 +186,10 @@ pub(super) struct Shared {
     /// Whether pwritev(2) of the file is not permitted; likewise `no_reads` for preadv(2).
     no_writes: AtomicBool,
     no_reads: AtomicBool,
+    /// Whether process_vm_writev(2) is not permitted or not possible.
+    no_process_writes: AtomicBool,
+    /// The process ID of this process.
+    pid: libc::pid_t,
 }
 
 fn header_len() -> usize {
@@ -192,8 +200,8 @@ fn total_len() -> usize {
     header_len() + 2 * SIZE
 }
 
-/// Whether a call on the file failed because this process is not permitted to make it, not because of the
-/// memory.
+/// Whether a copy through the kernel failed because this process is not permitted to make the call, not
+/// because of the memory.
 fn is_refused(e: Errno) -> bool {
     matches!(e, libc::EFBIG | libc::EPERM | libc::EACCES | libc::ENOSYS)
 }
@@ -202,7 +210,7 @@ fn is_refused(e: Errno) -> bool {
 fn copy(
     refused: &AtomicBool,
     call: impl FnOnce() -> Result<usize, Errno>,
-    other: impl Fn() -> isize,
+    other: impl Fn() -> Result<usize, Errno>,
 ) -> Result<usize, Errno> {
     if !refused.load(Ordering::Relaxed) {
         match whole(call) {
@@ -210,19 +218,13 @@ fn copy(
             result => return result,
         }
     }
-    check_len(again(other))
+    other()
 }
 
 /// Allocates a page of the file. ENOSPC, ENOMEM.
 fn allocate(file: &Socket, page: usize) -> Result<(), Errno> {
     let (at, len) = (page as u64 * page_size(), page_size());
     to_errno(retry_on_intr(|| fallocate(file, FallocateFlags::empty(), at, len)))
-}
-
-/// A range of the mapping, for process_vm_readv(2) and process_vm_writev(2).
-fn range(start: NonNull<u8>, offset: usize, parts: &[libc::iovec]) -> libc::iovec {
-    let iov_len = parts.iter().map(|part| part.iov_len).sum();
-    libc::iovec { iov_base: start.as_ptr().wrapping_add(offset).cast(), iov_len }
 }
 
 impl Shared {
@@ -254,8 +256,9 @@ impl Shared {
     fn map(file: Socket) -> Result<Self, Errno> {
         let mapping = FileMapping::new(&file, 0, total_len(), true)?;
         mapping.keep_from_children()?;
-        let (no_writes, no_reads) = (AtomicBool::new(false), AtomicBool::new(false));
-        let shared = Self { mapping, file, no_writes, no_reads };
+        let [no_writes, no_reads, no_process_writes] = [const { AtomicBool::new(false) }; 3];
+        let pid = std::process::id() as libc::pid_t;
+        let shared = Self { mapping, file, no_writes, no_reads, no_process_writes, pid };
         shared.try_both_ways()?;
         Ok(shared)
     }
@@ -265,7 +268,8 @@ impl Shared {
     fn try_both_ways(&self) -> Result<(), Errno> {
         let mut word = 0u64;
         let part = libc::iovec { iov_base: (&raw mut word).cast(), iov_len: size_of_val(&word) };
-        self.write(0, 0, &[part])?;
+        // Not with process_vm_writev(2) first, which would map the page; then it counts as resident.
+        self.write_to_file(0, 0, &[part])?;
         // SAFETY: the only part is `word`, a live local variable without references to it.
         unsafe { self.read(0, 0, &[part]) }.map(drop)
     }
@@ -330,6 +334,15 @@ impl Shared {
         (header_len() + ring * SIZE + at, len.min(SIZE - at))
     }
 
+    /// The range of the mapping with as many bytes of a ring as `parts` have, from byte `at` on, for
+    /// process_vm_readv(2) and process_vm_writev(2). The bytes must be [contiguous](Shared::contiguous).
+    fn range(&self, ring: usize, at: u64, parts: &[libc::iovec]) -> libc::iovec {
+        let iov_len = parts.iter().map(|part| part.iov_len).sum();
+        let (offset, contiguous) = Self::find(ring, at, iov_len);
+        assert_eq!(contiguous, iov_len);
+        libc::iovec { iov_base: self.start().as_ptr().wrapping_add(offset).cast(), iov_len }
+    }
+
     /// How many of `len` bytes from byte `at` on are contiguous.
     pub(super) fn contiguous(at: u64, len: usize) -> usize {
         Self::find(0, at, len).1
@@ -384,8 +397,35 @@ impl Shared {
     /// the memory of a part is not readable. EFAULT if that is the first byte; ENOSPC, ENOMEM. The bytes must
     /// be [contiguous](Shared::contiguous).
     ///
-    /// Safe for any address, as [`crate::sys::send_parts`] is.
+    /// Safe for any address, as [`crate::sys::send_parts`] is. Must not be called in a forked child
+    /// ([`Shared::is_left_behind`]), which would write to the ring of its parent; likewise [`Self::read`].
     pub(super) fn write(&self, ring: usize, at: u64, parts: &[libc::iovec]) -> Result<usize, Errno> {
+        if !is_library_thread() && !self.no_process_writes.load(Ordering::Relaxed) {
+            match self.write_by_process(ring, at, parts) {
+                Ok(len) => return Ok(len),
+                // The main thread has ended, and the kernel finds no memory by the process ID.
+                Err(libc::ESRCH) => self.no_process_writes.store(true, Ordering::Relaxed),
+                Err(e) if is_refused(e) => self.no_process_writes.store(true, Ordering::Relaxed),
+                // The cause is in the parts, or the system has no memory for a page of the ring: the other
+                // call tells.
+                Err(_) => {}
+            }
+        }
+        self.write_to_file(ring, at, parts)
+    }
+
+    /// As [`Self::write`], with process_vm_writev(2). ESRCH: the main thread has ended.
+    fn write_by_process(&self, ring: usize, at: u64, parts: &[libc::iovec]) -> Result<usize, Errno> {
+        let (to, count) = (self.range(ring, at, parts), parts.len() as libc::c_ulong);
+        check_len(again(|| {
+            // SAFETY: `parts` has `count` elements, whose memory the kernel only reads; `to` is within a ring
+            // of the mapping, without references to it.
+            unsafe { libc::process_vm_writev(self.pid, parts.as_ptr(), count, &to, 1, 0) }
+        }))
+    }
+
+    /// As [`Self::write`], with pwritev(2) unless that is refused.
+    fn write_to_file(&self, ring: usize, at: u64, parts: &[libc::iovec]) -> Result<usize, Errno> {
         let (offset, _) = Self::find(ring, at, 0);
         let (fd, count) = (self.file.as_raw_fd(), parts.len() as libc::c_int);
         // SAFETY: `parts` has `count` elements; the kernel reads their memory and checks that it is mapped.
@@ -394,12 +434,7 @@ impl Shared {
         copy(
             &self.no_writes,
             || without_sigxfsz(|| check_len(again(call))),
-            || {
-                let to = range(self.start(), offset, parts);
-                // SAFETY: `parts` has `count` elements, whose memory the kernel only reads; `to` is a range
-                // of the mapping within a ring, without references to it.
-                unsafe { libc::process_vm_writev(libc::getpid(), parts.as_ptr(), count as _, &to, 1, 0) }
-            },
+            || self.write_by_process(ring, at, parts),
         )
     }
 
@@ -419,10 +454,12 @@ impl Shared {
             &self.no_reads,
             || check_len(again(call)),
             || {
-                let from = range(self.start(), offset, parts);
-                // SAFETY: `parts` has `count` elements, to whose memory the caller may write; `from` is a
-                // range of the mapping within a ring, which is only read.
-                unsafe { libc::process_vm_readv(libc::getpid(), parts.as_ptr(), count as _, &from, 1, 0) }
+                let from = self.range(ring, at, parts);
+                check_len(again(|| {
+                    // SAFETY: `parts` has `count` elements, to whose memory the caller may write; `from` is
+                    // within a ring of the mapping, which is only read.
+                    unsafe { libc::process_vm_readv(self.pid, parts.as_ptr(), count as _, &from, 1, 0) }
+                }))
             },
         )
     }

@@ -136,13 +136,18 @@ pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
 }
 
 thread_local! {
-    /// All signals are blocked in this thread, for as long as it runs.
-    static RUNS_NO_HANDLERS: Cell<bool> = const { Cell::new(false) };
+    /// This is a thread of the library, which blocks all signals for as long as it runs.
+    static IS_LIBRARY_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
 /// This thread was created within [`without_signals`].
-pub(crate) fn runs_no_handlers() {
-    RUNS_NO_HANDLERS.set(true);
+pub(crate) fn mark_library_thread() {
+    IS_LIBRARY_THREAD.set(true);
+}
+
+/// Whether this is a thread of the library, which blocks all signals for as long as it runs.
+pub(crate) fn is_library_thread() -> bool {
+    IS_LIBRARY_THREAD.get()
 }
 
 fn no_signals() -> libc::sigset_t {
@@ -160,7 +165,7 @@ fn mask(how: libc::c_int, set: &libc::sigset_t) -> libc::sigset_t {
 /// Makes a system call that is not to end the program because of RLIMIT_FSIZE: it fails with EFBIG, and the
 /// signal that the kernel sends to this thread then is taken back.
 pub(crate) fn without_sigxfsz<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-    if RUNS_NO_HANDLERS.get() {
+    if is_library_thread() {
         return call();
     }
     let mut signal = no_signals();

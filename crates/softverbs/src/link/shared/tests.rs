@@ -17,14 +17,40 @@ fn unmapped_memory_is_an_error_in_both_directions() {
     map.unmap(page, page);
     let piece =
         |at, iov_len| libc::iovec { iov_base: (map.addr() as usize + at) as *mut libc::c_void, iov_len };
-    assert_eq!(a.write(0, 0, &[piece(page, 8)]), Err(libc::EFAULT));
-    assert_eq!(a.write(0, 0, &[piece(page - 8, 8), piece(page, 8)]), Ok(8));
+    // By process_vm_writev(2), by pwritev(2), by process_vm_writev(2) after all.
+    for (no_process_writes, no_writes) in [(false, false), (true, false), (true, true)] {
+        a.no_process_writes.store(no_process_writes, Ordering::Relaxed);
+        a.no_writes.store(no_writes, Ordering::Relaxed);
+        assert_eq!(a.write(0, 0, &[piece(page, 8)]), Err(libc::EFAULT));
+        assert_eq!(a.write(0, 0, &[piece(page - 8, 8), piece(page, 8)]), Ok(8));
+    }
     // SAFETY: there are no references to the memory of `map`, and the kernel checks the unmapped page after
     // it.
     unsafe {
         assert_eq!(a.read(0, 0, &[piece(page, 8)]), Err(libc::EFAULT));
         assert_eq!(a.read(0, 0, &[piece(page - 8, 8)]), Ok(8));
     }
+}
+
+#[test]
+fn a_call_that_is_refused_is_replaced_for_good() {
+    let refused = AtomicBool::new(false);
+    let again = || unreachable!("the call was not refused");
+    assert_eq!(copy(&refused, || Ok(3), again), Ok(3));
+    assert_eq!(copy(&refused, || Err(libc::EFAULT), again), Err(libc::EFAULT));
+    assert_eq!(copy(&refused, || Err(libc::EFBIG), || Ok(5)), Ok(5));
+    assert_eq!(copy(&refused, || unreachable!("the call was refused"), || Ok(7)), Ok(7));
+}
+
+/// A pwritev(2) beyond the limit on the size of files, on a thread that does not block SIGXFSZ.
+#[test]
+fn a_write_beyond_the_limit_is_an_error_and_not_a_signal() {
+    let result = without_sigxfsz(|| {
+        // SAFETY: the signal is one for this thread, and is blocked.
+        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGXFSZ) };
+        Err::<(), _>(libc::EFBIG)
+    });
+    assert_eq!(result, Err(libc::EFBIG), "the signal was consumed, or it would have ended this process");
 }
 
 #[test]
