@@ -81,9 +81,9 @@ impl Offer {
             let mut bytes = [0; OFFER_LEN + 1];
             let (n, fds) = unix::receive_with(&notify, &mut bytes)?;
             let Ok([memory]) = <[OwnedFd; 1]>::try_from(fds) else { return Err(libc::EPROTO) };
-            let memory = Socket::note(memory);
             let parsed = parse(&bytes[..n], own).ok_or(libc::EPROTO)?;
-            Ok((memory, parsed))
+            // Last, because the drop of a socket would wait for this function.
+            Ok((Socket::note(memory), parsed))
         });
         match received {
             Ok((memory, (initiator, ends))) => Read::Offer(Self { memory, notify, initiator, ends }),
@@ -102,7 +102,13 @@ fn parse(message: &[u8], own: Evidence) -> Option<(RawFd, Ends)> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
     use super::*;
+    use crate::sys;
 
     #[test]
     fn an_offer_names_both_ends_and_proves_its_sender() {
@@ -119,5 +125,21 @@ mod tests {
         assert_eq!(parse(&[&message[..], b"x"].concat(), own), None);
         let other_version = [b"softverbs roce 1", &message[OFFER.len()..]].concat();
         assert_eq!(parse(&other_version, own), None);
+    }
+    /// An offer that is not one is closed, descriptor and all; later sockets are created and closed as
+    /// before.
+    #[test]
+    fn an_invalid_offer_with_a_descriptor_is_closed() {
+        let (near, far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let (far, passed) = (OwnedFd::from(far), sys::event_flag().unwrap());
+        unix::send_with(&far, &[0; OFFER_LEN], &[passed.as_fd()]).unwrap();
+        let (done, ended) = mpsc::channel();
+        std::thread::spawn(move || {
+            let near = Socket::noted(|| Ok(OwnedFd::from(near))).unwrap();
+            let is_invalid = matches!(Offer::read(near), Read::Invalid);
+            done.send(is_invalid).unwrap();
+        });
+        assert_eq!(ended.recv_timeout(Duration::from_secs(10)), Ok(true));
     }
 }
