@@ -212,6 +212,11 @@ impl Qp {
                 std::mem::replace(&mut datagrams.conn, fresh).outstanding()
             }
         };
+        {
+            let mut flushed = lock(&self.flushed);
+            flushed.resets += 1;
+            flushed.results.clear();
+        }
         session.timer = None;
         self.state.reset();
         // Only the holder of the session removes entries from the rings.

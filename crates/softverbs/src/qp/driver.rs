@@ -255,12 +255,23 @@ impl Qp {
         (stepped, conn.deadline().into_iter().chain(host.deadline()).min())
     }
 
+    /// Records the result of a flush to persistence that began when the queue pair had been reset so often.
+    /// False if it was reset since: then the number is that of another flush.
+    pub(super) fn flushed(&self, resets: u64, number: u64, durable: bool) -> bool {
+        let mut flushed = lock(&self.flushed);
+        let is_current = flushed.resets == resets;
+        if is_current {
+            flushed.results.push((number, durable));
+        }
+        is_current
+    }
+
     /// Passes on the results of flushes to persistence.
     #[inline]
     fn end_flushes<H>(&self, conn: &mut impl Connection<H>, host: &mut H, why: u32) {
         if why & reason::DURABLE != 0 {
-            let flushed = std::mem::take(&mut *lock(&self.flushed));
-            for (number, durable) in flushed {
+            let results = std::mem::take(&mut lock(&self.flushed).results);
+            for (number, durable) in results {
                 conn.durable(host, number, durable);
             }
         }
@@ -429,12 +440,12 @@ impl<L: QpLink> host::Host for Host<'_, L> {
         let lost = grant.writes_lost();
         drop(grant);
         let (qp, accessor) = (self.qp.this.clone(), self.qp.accessor());
+        let resets = lock(&self.qp.flushed).resets;
         let done = move |durable: bool| {
             // The kernel may have reported lost writes of this memory to the flush of another region.
             let lost = memory::acquire(access, accessor).is_ok_and(|grant| grant.writes_lost());
             let durable = durable && !lost;
-            if let Some(qp) = qp.upgrade() {
-                lock(&qp.flushed).push((number, durable));
+            if let Some(qp) = qp.upgrade().filter(|qp| qp.flushed(resets, number, durable)) {
                 qp.drive(reason::DURABLE, By::Engine);
             }
         };

@@ -136,6 +136,15 @@ pub(crate) struct Stream {
     pub observer: Weak<dyn ConnObserver>,
 }
 
+/// Completed flushes to persistence.
+#[derive(Default)]
+struct Flushed {
+    /// How often the queue pair was reset: the numbers of flushes begin again then.
+    resets: u64,
+    /// By number, and whether they succeeded.
+    results: Vec<(u64, bool)>,
+}
+
 pub(crate) struct Qp {
     this: Weak<Self>,
     pub(crate) kind: Kind,
@@ -164,8 +173,7 @@ pub(crate) struct Qp {
     coalescer: Coalescer,
     poller: Poller,
     session: Mutex<Session>,
-    /// Completed flushes to persistence, by number, and whether they succeeded.
-    flushed: Mutex<Vec<(u64, bool)>>,
+    flushed: Mutex<Flushed>,
     engine: OnceLock<Arc<Engine>>,
     watch: OnceLock<Arc<Watch>>,
     /// The memory that it shares with its peer; a poll checks it first.
@@ -438,8 +446,6 @@ impl Qp {
 
     /// Destroys the queue pair: nothing completes any more. An open connection is closed.
     pub(crate) fn destroy(&self) {
-        self.send_cq.detach(self);
-        self.recv_cq.detach(self);
         self.state.destroy();
         self.instruments.destroyed();
         self.turn.close();
@@ -454,6 +460,9 @@ impl Qp {
             crate::port::release_number(self.num);
         }
         drop(session);
+        // Not before: a step in progress adds completions, and the program may destroy an unused queue.
+        self.send_cq.detach(self);
+        self.recv_cq.detach(self);
         if let Some(srq) = &self.srq {
             srq.add_user(-1);
         }
