@@ -62,10 +62,9 @@ impl Directory {
     fn open(path: &Path) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = Socket::noted(|| to_errno(rustix::fs::open(path, flags, Mode::empty())))?;
-        let this = Self(fd);
-        let about = fs::metadata(this.path(".")).map_err(|e| errno_of(&e))?;
-        let is_private = about.mode() & 0o077 == 0 && Some(about.uid()) == user();
-        if is_private { Ok(this) } else { Err(libc::EPERM) }
+        let about = to_errno(rustix::fs::fstat(&fd))?;
+        let is_private = about.st_mode & 0o077 == 0 && Some(about.st_uid) == user();
+        if is_private { Ok(Self(fd)) } else { Err(libc::EPERM) }
     }
 
     fn make(path: &Path) -> Result<Self, Errno> {
