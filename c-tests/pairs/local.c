@@ -421,7 +421,12 @@ limited_target(struct side *side)
 #define LONG (256 * 1024)
 
 static void
-receiving_target(struct side *side)
+nothing(void)
+{
+}
+
+static void
+receive(struct side *side, void (*restrict_it)(void))
 {
 	struct region region;
 	struct node node;
@@ -433,6 +438,8 @@ receiving_target(struct side *side)
 	for (unsigned i = 0; i < 4; i++) {
 		struct ibv_wc wc;
 
+		if (i == 1)
+			restrict_it();
 		memset(region.ptr, 0, LONG);
 		OK(rpma_recv(link.conn, region.mr, 0, LONG, NULL));
 		say(side, 'r');
@@ -442,6 +449,12 @@ receiving_target(struct side *side)
 	}
 	await_end(&link);
 	close_with_region(&node, &region);
+}
+
+static void
+receiving_target(struct side *side)
+{
+	receive(side, nothing);
 }
 
 /* How often the provider has blocked SIGXFSZ. */
@@ -488,7 +501,7 @@ later_limited_initiator(struct side *side)
  * the connection fails, and SIGXFSZ does not end the program. The provider's thread is in the sandbox, too.
  */
 static void
-short_initiator(struct side *side)
+limited_sandboxed_initiator(struct side *side)
 {
 	struct region region;
 	struct node node;
@@ -537,11 +550,6 @@ pthread_sigmask(int how, const sigset_t *set, sigset_t *before)
 }
 
 static void
-nothing(void)
-{
-}
-
-static void
 counting_initiator(struct side *side)
 {
 	sending_initiator(side, nothing);
@@ -571,15 +579,37 @@ send_alone(void *side)
 	exit(0);
 }
 
-static void
-leaderless_initiator(struct side *side)
+static void *
+receive_alone(void *side)
 {
+	receive(side, end_main_thread);
+	exit(0);
+}
+
+static void
+run_alone(void *(*body)(void *), const struct side *side)
+{
+	/* not on the stack of the main thread */
+	static struct side kept;
 	pthread_t thread;
 
-	EXPECT(pthread_create(&thread, NULL, send_alone, side) == 0);
+	kept = *side;
+	EXPECT(pthread_create(&thread, NULL, body, &kept) == 0);
 	while (!main_thread_ends)
 		sleep_ms(1);
 	pthread_exit(NULL);
+}
+
+static void
+leaderless_target(struct side *side)
+{
+	run_alone(receive_alone, side);
+}
+
+static void
+leaderless_initiator(struct side *side)
+{
+	run_alone(send_alone, side);
 }
 
 static void
@@ -638,9 +668,9 @@ const struct test local_tests[] = {
 	{"local-file-limit", tcp_target, limited_initiator, LOCAL},
 	{"local-file-limit-at-target", limited_target, sharing_initiator, LOCAL},
 	{"local-file-limit-later", receiving_target, later_limited_initiator, LOCAL},
-	{"local-file-limit-later-in-a-sandbox", failing_target, short_initiator, LOCAL},
+	{"local-file-limit-later-in-a-sandbox", failing_target, limited_sandboxed_initiator, LOCAL},
 	{"local-signal-mask", receiving_target, counting_initiator, LOCAL},
-	{"local-main-thread-ends", receiving_target, leaderless_initiator, LOCAL},
+	{"local-main-threads-end", leaderless_target, leaderless_initiator, LOCAL},
 	{"local-sandbox-later", receiving_target, later_sandboxed_initiator, LOCAL},
 	{"local-sandbox-pwritev", sharing_target, early_sandboxed_initiator, LOCAL},
 	{"local-sandbox-all", tcp_target, forbidden_initiator, LOCAL},

@@ -94,7 +94,7 @@ struct Completions {
     capacity: usize,
     /// When each of `entries` was added, if the program asks for that.
     times: Option<VecDeque<Time>>,
-    /// The number of completions, the newest ones, that no event has announced.
+    /// The number of the newest completions, which no event has announced.
     unannounced: usize,
     armed: Armed,
     /// By index; those that are free for another producer are listed.
@@ -102,7 +102,7 @@ struct Completions {
     free_owners: Vec<u32>,
 }
 
-/// An empty queue with memory for so many elements. ENOMEM.
+/// An empty queue with memory for `capacity` elements. ENOMEM.
 fn with_capacity<T>(capacity: usize) -> Result<VecDeque<T>, Errno> {
     let mut queue = VecDeque::new();
     queue.try_reserve_exact(capacity).map_err(|_| libc::ENOMEM)?;

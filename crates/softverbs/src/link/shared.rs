@@ -16,14 +16,15 @@
 //! anyway.
 //!
 //! The kernel copies registered memory to and from the rings, and like a socket call reports EFAULT for
-//! memory that is not mapped. Threads of the library use pwritev(2) and preadv(2) of the file. Threads of the
-//! program write with process_vm_writev(2) to their own process: a pwritev(2) beyond the limit on the size of
-//! files (RLIMIT_FSIZE) raises SIGXFSZ, which they would have to block during the call and to consume. Where
-//! a sandbox or the limit forbids one of the calls, the other one is used.
+//! memory that is not mapped. All threads read with preadv(2) of the file. Threads of the library write with
+//! pwritev(2); threads of the program write with process_vm_writev(2) to their own process: a pwritev(2)
+//! beyond the limit on the size of files (RLIMIT_FSIZE) raises SIGXFSZ, which they would have to block before
+//! the call and consume after it. Where a sandbox or the limit forbids one of the calls, the other one is
+//! used.
 //!
 //! For 8 bytes, 4 KiB and 64 KiB pwritev(2) takes 270, 300 and 2880 ns; with the signal blocked 630, 600 and
-//! 3140 ns; process_vm_writev(2) 450, 420 and 3020 ns, 100 of them getpid(2). To read the limit before each
-//! pwritev(2) takes 150 ns, but the limit may change in between.
+//! 3140 ns; process_vm_writev(2) 450, 420 and 3020 ns. To read the limit before each pwritev(2) takes 150 ns,
+//! but the limit may change in between.
 
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
@@ -41,7 +42,7 @@ use crate::progress::export::{ExportGate, ExportedKey, KeyInUse};
 use crate::progress::wakeup::Wakeup;
 use crate::socket::Socket;
 use crate::sys::{
-    Errno, again, check_len, copy_in_order, is_library_thread, memory_file, page_size, to_errno,
+    Errno, Process, again, check_len, copy_in_order, is_library_thread, memory_file, page_size, to_errno,
     without_sigxfsz,
 };
 use rpma_metrics::Copied;
@@ -186,10 +187,9 @@ pub(super) struct Shared {
     /// Whether pwritev(2) of the file is not permitted; likewise `no_reads` for preadv(2).
     no_writes: AtomicBool,
     no_reads: AtomicBool,
-    /// Whether process_vm_writev(2) is not permitted or not possible.
+    /// Whether process_vm_writev(2) is not permitted.
     no_process_writes: AtomicBool,
-    /// The process ID of this process.
-    pid: libc::pid_t,
+    process: Process,
 }
 
 fn header_len() -> usize {
@@ -257,8 +257,8 @@ impl Shared {
         let mapping = FileMapping::new(&file, 0, total_len(), true)?;
         mapping.keep_from_children()?;
         let [no_writes, no_reads, no_process_writes] = [const { AtomicBool::new(false) }; 3];
-        let pid = std::process::id() as libc::pid_t;
-        let shared = Self { mapping, file, no_writes, no_reads, no_process_writes, pid };
+        let process = Process::own();
+        let shared = Self { mapping, file, no_writes, no_reads, no_process_writes, process };
         shared.try_both_ways()?;
         Ok(shared)
     }
@@ -403,39 +403,39 @@ impl Shared {
         if !is_library_thread() && !self.no_process_writes.load(Ordering::Relaxed) {
             match self.write_by_process(ring, at, parts) {
                 Ok(len) => return Ok(len),
-                // The main thread has ended, and the kernel finds no memory by the process ID.
-                Err(libc::ESRCH) => self.no_process_writes.store(true, Ordering::Relaxed),
                 Err(e) if is_refused(e) => self.no_process_writes.store(true, Ordering::Relaxed),
-                // The cause is in the parts, or the system has no memory for a page of the ring: the other
-                // call tells.
+                // The cause is in the parts, or the system has no memory for a page of the ring: pwritev(2)
+                // reports which.
                 Err(_) => {}
             }
         }
         self.write_to_file(ring, at, parts)
     }
 
-    /// As [`Self::write`], with process_vm_writev(2). ESRCH: the main thread has ended.
+    /// As [`Self::write`], with process_vm_writev(2).
     fn write_by_process(&self, ring: usize, at: u64, parts: &[libc::iovec]) -> Result<usize, Errno> {
         let (to, count) = (self.range(ring, at, parts), parts.len() as libc::c_ulong);
-        check_len(again(|| {
+        self.process.copy(|id| {
             // SAFETY: `parts` has `count` elements, whose memory the kernel only reads; `to` is within a ring
             // of the mapping, without references to it.
-            unsafe { libc::process_vm_writev(self.pid, parts.as_ptr(), count, &to, 1, 0) }
-        }))
+            unsafe { libc::process_vm_writev(id, parts.as_ptr(), count, &to, 1, 0) }
+        })
     }
 
     /// As [`Self::write`], with pwritev(2) unless that is refused.
     fn write_to_file(&self, ring: usize, at: u64, parts: &[libc::iovec]) -> Result<usize, Errno> {
-        let (offset, _) = Self::find(ring, at, 0);
-        let (fd, count) = (self.file.as_raw_fd(), parts.len() as libc::c_int);
+        let (fd, to) = (self.file.as_raw_fd(), self.range(ring, at, parts));
+        let (offset, count) = (Self::find(ring, at, 0).0, parts.len() as libc::c_int);
         // SAFETY: `parts` has `count` elements; the kernel reads their memory and checks that it is mapped.
         // There are no references to the written range of the file.
         let call = || unsafe { libc::pwritev(fd, parts.as_ptr(), count, offset as libc::off_t) };
-        copy(
-            &self.no_writes,
-            || without_sigxfsz(|| check_len(again(call))),
-            || self.write_by_process(ring, at, parts),
-        )
+        let by_process = || self.write_by_process(ring, at, parts);
+        let written = copy(&self.no_writes, || without_sigxfsz(|| check_len(again(call))), by_process)?;
+        if written < to.iov_len {
+            // The memory behind is not readable, or the limit on the size of files is there.
+            return Ok(by_process().unwrap_or(written));
+        }
+        Ok(written)
     }
 
     /// Reads bytes of a ring, from byte `at` on, into memory. EFAULT if it is not writable. The bytes must be
@@ -455,11 +455,11 @@ impl Shared {
             || check_len(again(call)),
             || {
                 let from = self.range(ring, at, parts);
-                check_len(again(|| {
+                self.process.copy(|id| {
                     // SAFETY: `parts` has `count` elements, to whose memory the caller may write; `from` is
                     // within a ring of the mapping, which is only read.
-                    unsafe { libc::process_vm_readv(self.pid, parts.as_ptr(), count as _, &from, 1, 0) }
-                }))
+                    unsafe { libc::process_vm_readv(id, parts.as_ptr(), count as _, &from, 1, 0) }
+                })
             },
         )
     }

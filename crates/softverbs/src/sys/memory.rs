@@ -173,6 +173,19 @@ impl Process {
     pub(crate) fn own() -> Self {
         Self(std::process::id() as libc::pid_t)
     }
+
+    /// Makes a call that copies from or to the memory of this process, which it finds by the ID. Returns the
+    /// number of bytes.
+    pub(crate) fn copy(self, call: impl Fn(libc::pid_t) -> isize) -> Result<usize, Errno> {
+        match check_len(again(|| call(self.0))) {
+            // The main thread has ended; the kernel finds the memory by the ID of any other thread.
+            Err(libc::ESRCH) => {
+                let thread = rustix::thread::gettid().as_raw_pid();
+                check_len(again(|| call(thread)))
+            }
+            result => result,
+        }
+    }
 }
 
 /// Copies pieces to memory of this process through the kernel, in order, and returns how many bytes of them
@@ -230,10 +243,10 @@ pub(crate) unsafe fn copy_to<'a>(
     // and bytes between slices of one buffer; they are only read. The caller holds grants to write the
     // targets, or they are at most `NEAR` bytes of `nowhere`, which lives as long as this function runs. The
     // kernel checks that the memory is mapped.
-    let mut left = check_len(again(|| unsafe {
+    let mut left = process.copy(|id| unsafe {
         let (targets, sources) = (targets.as_ptr().cast(), sources.as_ptr().cast());
-        libc::process_vm_readv(process.0, targets, targets_used as u64, sources, sources_used as u64, 0)
-    }))?;
+        libc::process_vm_readv(id, targets, targets_used as u64, sources, sources_used as u64, 0)
+    })?;
     let mut copied = 0;
     for ((bytes, _), gap) in pieces.zip(gaps) {
         left = left.saturating_sub(gap.into());
@@ -283,9 +296,9 @@ pub(crate) fn copy_from(
     let target = libc::iovec { iov_base: start.cast(), iov_len: end };
     // SAFETY: the first `used` elements are initialized. The kernel only reads the sources, and checks that
     // they are mapped; it writes to the first `end` bytes of `into`, which the caller has lent exclusively.
-    let n = check_len(again(|| unsafe {
-        libc::process_vm_writev(process.0, sources.as_ptr().cast(), used as u64, &target, 1, 0)
-    }))?;
+    let n = process.copy(|id| unsafe {
+        libc::process_vm_writev(id, sources.as_ptr().cast(), used as u64, &target, 1, 0)
+    })?;
     if n == end { Ok(()) } else { Err(libc::EFAULT) }
 }
 

@@ -209,3 +209,14 @@ fn copies_in_order_are_complete_whatever_their_alignment() {
         }
     }
 }
+
+/// `without_sigxfsz` consumes the SIGXFSZ that a call beyond the limit raises.
+#[test]
+fn a_call_beyond_the_limit_on_files_is_an_error_and_not_a_signal() {
+    let result = without_sigxfsz(|| {
+        // SAFETY: the signal is one for this thread, and is blocked.
+        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGXFSZ) };
+        Err::<(), _>(libc::EFBIG)
+    });
+    assert_eq!(result, Err(libc::EFBIG), "the signal was consumed, or it would have ended this process");
+}

@@ -140,7 +140,7 @@ thread_local! {
     static IS_LIBRARY_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// This thread was created within [`without_signals`].
+/// Marks this thread as one of the library. It was created within [`without_signals`].
 pub(crate) fn mark_library_thread() {
     IS_LIBRARY_THREAD.set(true);
 }
