@@ -160,6 +160,9 @@ words_initiator(struct side *side)
 	region_new(&node, &region, LEN, USAGE_ALL);
 	connect_link(&node, &link, NULL, NULL);
 	words = (uint64_t *)region.ptr;
+	/* until then it needs the target */
+	if (stop)
+		EXPECT(await_shared(1) == 1, "%u mappings", count_shared());
 	introduce(&link, &region);
 	if (stop)
 		stop_process(*side->target_pid);

@@ -81,6 +81,8 @@ unsigned settled_fds(void);
  * Mappings of this process that it shares with the peer of a connection: none if all connections use TCP.
  */
 unsigned count_shared(void);
+/* The same once it is this number: over RoCE the sides share memory a moment after the connection. */
+unsigned await_shared(unsigned wanted);
 
 /* A sandbox: from now on a system call of this process fails with an errno that containers use. */
 void forbid_call(long number);

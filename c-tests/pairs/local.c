@@ -58,15 +58,6 @@ listen_to_log(void)
 	OK(rpma_log_set_threshold(RPMA_LOG_THRESHOLD, RPMA_LOG_LEVEL_NOTICE));
 }
 
-/* The number of mappings once it is this: over RoCE the sides share memory a moment after the connection. */
-static unsigned
-await_shared(unsigned wanted)
-{
-	for (int i = 0; i < 500 && count_shared() != wanted; i++)
-		sleep_ms(10);
-	return count_shared();
-}
-
 /* A connection that is written to and read from, with so many mappings at this side. */
 static void
 target(struct side *side, unsigned shared)

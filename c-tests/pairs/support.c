@@ -198,6 +198,14 @@ count_shared(void)
 }
 
 unsigned
+await_shared(unsigned wanted)
+{
+	for (int i = 0; i < 500 && count_shared() != wanted; i++)
+		sleep_ms(10);
+	return count_shared();
+}
+
+unsigned
 count_threads(void)
 {
 	return count_entries("/proc/self/task", NULL);
