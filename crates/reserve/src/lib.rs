@@ -21,6 +21,7 @@
 //! Nothing is mapped before the first [`ready`].
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::VecDeque;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -276,6 +277,14 @@ pub fn try_filled<T>(len: usize, value: impl FnMut() -> T) -> Option<Box<[T]>> {
     values.try_reserve_exact(len).ok()?;
     values.extend(std::iter::repeat_with(value).take(len));
     Some(values.into_boxed_slice())
+}
+
+/// An empty queue with memory for `capacity` values; `None` if there is no memory. For sizes that a program
+/// or a peer chooses.
+pub fn try_deque<T>(capacity: usize) -> Option<VecDeque<T>> {
+    let mut values = VecDeque::new();
+    values.try_reserve_exact(capacity).ok()?;
+    Some(values)
 }
 
 /// `len` zero bytes from the system; `None` if there is no memory. Pages of long slices are allocated on

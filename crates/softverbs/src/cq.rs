@@ -36,6 +36,7 @@ use crate::progress::watch::Watch;
 use crate::progress::{By, Driven, Outstanding};
 use crate::sys::Errno;
 use crate::{clock, config, lock, probes};
+use reserve::try_deque;
 use transport::step::reason;
 use transport::wr::{Completion, SendWr, status};
 
@@ -102,17 +103,10 @@ struct Completions {
     free_owners: Vec<u32>,
 }
 
-/// An empty queue with memory for `capacity` elements. ENOMEM.
-fn with_capacity<T>(capacity: usize) -> Result<VecDeque<T>, Errno> {
-    let mut queue = VecDeque::new();
-    queue.try_reserve_exact(capacity).map_err(|_| libc::ENOMEM)?;
-    Ok(queue)
-}
-
 impl Completions {
     /// ENOMEM.
     fn new(capacity: usize) -> Result<Self, Errno> {
-        let entries = with_capacity(capacity)?;
+        let entries = try_deque(capacity).ok_or(libc::ENOMEM)?;
         let (times, unannounced, armed) = (None, 0, Armed::No);
         let (owners, free_owners) = (Vec::new(), Vec::new());
         Ok(Self { entries, capacity, times, unannounced, armed, owners, free_owners })
@@ -120,7 +114,7 @@ impl Completions {
 
     /// Records from now on when completions are added; those in the queue have the time 0. ENOMEM.
     fn record_times(&mut self) -> Result<(), Errno> {
-        let mut times = with_capacity(self.capacity)?;
+        let mut times = try_deque(self.capacity).ok_or(libc::ENOMEM)?;
         times.resize(self.entries.len(), 0);
         self.times = Some(times);
         Ok(())
@@ -131,9 +125,9 @@ impl Completions {
         if self.entries.len() > capacity {
             return Err(libc::EINVAL);
         }
-        let mut entries = with_capacity(capacity)?;
+        let mut entries = try_deque(capacity).ok_or(libc::ENOMEM)?;
         if let Some(old) = &mut self.times {
-            let mut times = with_capacity(capacity)?;
+            let mut times = try_deque(capacity).ok_or(libc::ENOMEM)?;
             times.append(old);
             *old = times;
         }

@@ -10,6 +10,7 @@ use crate::limits::MAX_SRQ_WR;
 use crate::lock;
 use crate::progress::{By, Driven};
 use crate::sys::Errno;
+use reserve::try_deque;
 use transport::step::reason;
 use transport::wr::RecvWr;
 
@@ -41,8 +42,7 @@ impl Srq {
     /// ENOMEM.
     pub(crate) fn new(pd: u32, capacity: u32, max_sge: u32) -> Result<Self, Errno> {
         let capacity = capacity as usize;
-        let mut posted = VecDeque::new();
-        posted.try_reserve_exact(capacity).map_err(|_| libc::ENOMEM)?;
+        let posted = try_deque(capacity).ok_or(libc::ENOMEM)?;
         let reached = Arc::new(|| ());
         let inner = Inner { posted, capacity, waiting: VecDeque::new(), users: 0, limit: 0, reached };
         let inner = Mutex::new(inner);

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use crate::host::Host;
 use crate::units::Errno;
 use crate::wr::{Completion, SendWr, status};
+use reserve::try_deque;
 
 /// The progress of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +46,7 @@ impl SendQueue {
     /// ENOMEM.
     pub(crate) fn new(capacity: u32) -> Result<Self, Errno> {
         let capacity = capacity as usize;
-        let mut entries = VecDeque::new();
-        entries.try_reserve_exact(capacity).map_err(|_| libc::ENOMEM)?;
+        let entries = try_deque(capacity).ok_or(libc::ENOMEM)?;
         Ok(Self { entries, capacity, head: 0, next: 0, awaiting: 0 })
     }
 
