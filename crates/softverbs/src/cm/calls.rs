@@ -41,13 +41,11 @@ pub(crate) fn create_requested(
     kind: Kind,
     request: Box<dyn Request>,
 ) -> Arc<Id> {
-    let Some(exchange) = request.exchange() else {
-        return Id::requested(channel, Box::<iwarp::Local>::default(), request);
+    let protocol: Box<dyn Protocol> = match request.exchange() {
+        None => Box::<iwarp::Local>::default(),
+        Some(exchange) => Box::new(roce::Local::of(space, kind, exchange, request.local())),
     };
-    let local = roce::Local::of(space, kind, exchange, request.local());
-    let id = Id::requested(channel, Box::new(local), request);
-    roce::adopt(exchange, &id);
-    id
+    Id::requested(channel, protocol, request)
 }
 
 impl Id {

@@ -28,6 +28,9 @@ pub(crate) type Channel = Arc<EventQueue<Event>>;
 /// The protocol by which an identifier connects, with its local address. Its methods may be called with the
 /// state of the identifier locked, except those that take the identifier.
 pub(super) trait Protocol: Send + Sync {
+    /// Reports the further events of a connect request to its identifier, which the program has got. Earlier
+    /// ones are dropped: the call that accepts the request fails then.
+    fn report_to(&self, _id: &Arc<Id>) {}
     /// Binds the identifier, which is not bound, and returns the address with the actual port.
     fn bind(&self, wanted: &SocketAddr, options: Options) -> Result<SocketAddr, Refused>;
     /// The address that the identifier is bound to.
@@ -154,9 +157,11 @@ impl Id {
         })
     }
 
-    /// Sets the address of the C structure, before the first event.
-    pub(crate) fn set_handle(&self, handle: usize) {
+    /// Sets the address of the C structure, which events carry: an identifier of a connect request reports
+    /// events from now on.
+    pub(crate) fn set_handle(self: &Arc<Self>, handle: usize) {
         self.handle.store(handle, Ordering::Release);
+        self.protocol().report_to(self);
     }
 
     /// Locks the state; see the lock order above.

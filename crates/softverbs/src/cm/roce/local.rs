@@ -150,6 +150,12 @@ impl Local {
 }
 
 impl Protocol for Local {
+    fn report_to(&self, id: &Arc<Id>) {
+        if let Some((agent, exchange)) = self.exchange() {
+            agent.adopt(exchange, id);
+        }
+    }
+
     /// EADDRINUSE: another identifier has address and port. EADDRNOTAVAIL: not an address of this host.
     /// EACCES: the port needs a privilege. EMFILE, ENFILE.
     fn bind(&self, wanted: &SocketAddr, options: Options) -> Result<SocketAddr, Refused> {

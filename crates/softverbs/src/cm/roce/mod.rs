@@ -10,17 +10,5 @@ mod agent;
 mod local;
 mod multicast;
 
-use std::sync::Arc;
-
-use super::id::Id;
-use agent::Agent;
 pub(super) use agent::at_exit;
 pub(super) use local::Local;
-use transport::roce::cm::CommId;
-
-/// Reports the further events of an exchange to the identifier that the program has got with its request.
-pub(super) fn adopt(exchange: CommId, id: &Arc<Id>) {
-    if let Ok(agent) = Agent::get() {
-        agent.adopt(exchange, id);
-    }
-}

@@ -31,7 +31,8 @@ pub(super) struct IdOwn {
 
 pub(super) type IdObject = Object<rdma_cm_id, IdOwn>;
 
-/// Allocates the object of an identifier, and stores its address in `cm`, which puts it into events.
+/// Allocates the object of an identifier, and stores its address in `cm`, which puts it into events from now
+/// on.
 pub(super) fn create_object(c: rdma_cm_id, cm: Arc<Id>) -> *mut rdma_cm_id {
     let id = IdObject::create(
         c,

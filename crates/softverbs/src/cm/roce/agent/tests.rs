@@ -7,9 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::*;
-use crate::cm_peer::req;
+use crate::channel::EventQueue;
+use crate::cm::calls;
+use crate::cm_peer::{rej, req};
 use crate::namespace;
 use crate::port::Agent as _;
+use crate::qp;
 use transport::roce::wire::cm::{Dreq, Message, PortSpace, ServiceId, Transport};
 
 /// Set in the process in a new network namespace, where no other test uses UDP port 4791.
@@ -38,6 +41,11 @@ fn the_messages_of_a_call_are_sent_while_another_thread_reports_an_event() {
 #[test]
 fn the_exit_of_the_process_waits_briefly_for_a_lock() {
     alone("the_exit_of_the_process_waits_briefly_for_a_lock", exit_with_a_held_lock);
+}
+
+#[test]
+fn no_event_of_a_request_precedes_its_object() {
+    alone("no_event_of_a_request_precedes_its_object", withdraw_requests);
 }
 
 /// Runs a test of this module in a process of its own.
@@ -156,4 +164,43 @@ fn assert_calls_return(agent: &Agent, message: impl Fn(u32) -> Mad + Sync) {
         stop.store(true, Ordering::Relaxed);
         assert!(returned.load(Ordering::Relaxed), "calls have not returned for {:?}", begin.elapsed());
     });
+}
+
+/// A peer withdraws its requests: one before its identifier has an object, which events carry, and one
+/// afterwards.
+fn withdraw_requests() {
+    let agent = Agent::get().unwrap();
+    let channel = Arc::new(EventQueue::new().unwrap());
+    let listener = calls::create(Some(channel.clone()), PortSpace::Tcp, qp::Kind::Rc);
+    listener.set_handle(1);
+    agent.change(|state, _| {
+        let service = ServiceId::new(PortSpace::Tcp, 7471);
+        let number = state.manager.listen(service, Transport::Rc, cm::Bound::Any, 8);
+        state.listeners.insert(number, Arc::downgrade(&listener));
+    });
+    let receive = |message| {
+        assert_eq!(agent.received(&Mad { transaction: 1, message }, HERE, PEER), Ok(true));
+        let begin = Instant::now();
+        // The engine may report the event.
+        while !lock(&agent.state).events.is_empty() || agent.reporting.try_lock().is_err() {
+            agent.deliver();
+            assert!(begin.elapsed() < Duration::from_secs(10));
+        }
+    };
+    for (number, is_first) in [(1, true), (2, false)] {
+        receive(Message::Req(req(7471, number)));
+        let request = channel.try_take().unwrap().request.unwrap().fetch();
+        let id = calls::create_requested(Some(channel.clone()), PortSpace::Tcp, qp::Kind::Rc, request);
+        if !is_first {
+            id.set_handle(2);
+        }
+        receive(rej(number, 0, Reason::TIMEOUT));
+        let event = channel.try_take().map(|event| (event.kind, event.id));
+        assert_eq!(event, (!is_first).then_some((RDMA_CM_EVENT_REJECTED, 2)));
+        if is_first {
+            id.set_handle(2);
+        }
+        id.destroy();
+    }
+    listener.destroy();
 }
