@@ -355,6 +355,10 @@ struct Listener {
 
 impl Listening for Listener {
     fn close(&self) {
+        if !self.agent.is_own() {
+            // In a child after fork(2), which has closed the socket.
+            return;
+        }
         self.socket.close();
         self.agent.call(|state, now| {
             state.listeners.remove(&self.number);

@@ -75,6 +75,7 @@ fn world() {
         "buffer" => endpoint::buffer(),
         "icmp" => icmp::icmp(),
         "polling" => threads::polling(),
+        "rebinds" => threads::rebinds(),
         "stops" => threads::stops(),
         "repeated" => deferred::repeated(),
         "held" => deferred::held(),

@@ -11,7 +11,10 @@ use super::{in_namespace, in_namespace_with, sender_to, wait_until};
 use crate::lock;
 use crate::policy::trust::TICK;
 use crate::port::socket::Family;
-use crate::port::{Port, release_number};
+use crate::port::{Claim, ListenerSocket, Port, release_number};
+use crate::progress::source::Source;
+use transport::roce::cm::Bound;
+use transport::roce::wire::cm::PortSpace;
 
 #[test]
 fn members_that_poll_get_packets_at_all_sockets() {
@@ -91,4 +94,24 @@ fn wait_until_quiet<T>(port: &Port, mut act: impl FnMut() -> T) -> T {
         }
         assert!(begin.elapsed() < Duration::from_secs(10));
     }
+}
+
+#[test]
+fn the_port_of_a_closed_listener_is_free_while_the_engine_handles_a_message() {
+    in_namespace("rebinds");
+}
+
+pub(super) fn rebinds() {
+    let port = Port::get().unwrap();
+    let claim = || Claim::new(PortSpace::Tcp, 7471, Bound::Any);
+    let first = claim().unwrap();
+    let listener = ListenerSocket::open(&port, &first).unwrap();
+    assert_eq!(claim().err(), Some(libc::EADDRINUSE));
+    // The engine has it until it has handled its messages.
+    let used_by_engine = listener.clone();
+    listener.close();
+    drop((listener, first));
+    let second = claim();
+    assert!(second.is_ok(), "{second:?}");
+    used_by_engine.ready(libc::EPOLLIN as u32);
 }
