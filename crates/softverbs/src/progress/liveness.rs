@@ -112,8 +112,9 @@ impl Liveness {
         engine.schedule(times().0, &source).detach();
     }
 
-    /// Removes the connections whose hosts are lost. Holds the lock, so that no socket is closed meanwhile.
-    fn look(&self) -> Vec<Watched> {
+    /// Removes the connections whose hosts are lost; also returns whether the next check must be scheduled.
+    /// Holds the lock, so that no socket is closed meanwhile.
+    fn look(&self) -> (Vec<Watched>, bool) {
         let silence = times().1;
         let mut connections = lock(&self.connections);
         let lost: Vec<u64> = connections
@@ -126,7 +127,7 @@ impl Liveness {
             .collect();
         let taken = lost.iter().filter_map(|number| connections.watched.remove(number)).collect();
         connections.scheduled = !connections.watched.is_empty();
-        taken
+        (taken, connections.scheduled)
     }
 }
 
@@ -135,13 +136,14 @@ impl Source for Liveness {
     fn ready(self: Arc<Self>, _events: u32) {}
 
     fn timeout(self: Arc<Self>) {
-        for Watched { lost, connection, .. } in self.look() {
+        let (lost_hosts, is_scheduled) = self.look();
+        for Watched { lost, connection, .. } in lost_hosts {
             lost.store(true, Ordering::Release);
             if let Some(connection) = connection.upgrade() {
                 connection.drive(reason::READABLE | reason::WRITABLE | reason::HANGUP, By::Engine);
             }
         }
-        if lock(&self.connections).scheduled {
+        if is_scheduled {
             // This runs on the engine thread, so the engine exists.
             if let Ok(engine) = Engine::get() {
                 self.schedule(&engine);
