@@ -60,8 +60,11 @@ const MOVING: u64 = 1 << 61;
 /// The region has been withdrawn: all accesses are denied, and its slot stays in use until it is
 /// deregistered.
 const WITHDRAWN: u64 = 1 << 60;
+/// [`lose_writes`] has found the slot invalid during a [`Change`]: the region is in two slots then, and it may
+/// have missed it in both.
+const LOST_MEANWHILE: u64 = 1 << 59;
 /// The number of grants.
-const GRANTS: u64 = WITHDRAWN - 1;
+const GRANTS: u64 = LOST_MEANWHILE - 1;
 
 /// In [`Slot::access`]: writes to this memory did not reach its medium, so every flush of the region must
 /// fail. Remote rights are lower bits.
@@ -392,12 +395,27 @@ impl Slot {
         self.access.load(Ordering::Relaxed) & WRITES_LOST
     }
 
-    /// [`lose_writes`] for this slot, if it has a region.
-    fn lose_writes(&'static self, start: u64, end: u64) {
-        let before = self.state.fetch_add(1, Ordering::Acquire);
+    /// [`lose_writes`] for this slot, if it has a region. `meanwhile`: what to set in the state of a slot
+    /// whose region is in another one.
+    fn lose_writes(&'static self, start: u64, end: u64, meanwhile: u64) {
+        // In one step: a change that began between two of them would be missed.
+        let visit = |state: u64| match state & (VALID | MOVING) {
+            // Do not write to the many slots without a region.
+            0 => None,
+            MOVING => (meanwhile != 0).then_some(state | meanwhile),
+            _ => Some(state + 1),
+        };
+        let Ok(before) = self.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, visit) else { return };
+        if before & VALID == 0 {
+            // Accesses go there until the change ends.
+            if let Some(second) = TABLE.find(self.other.load(Ordering::Acquire)) {
+                second.lose_writes(start, end, 0);
+            }
+            return;
+        }
         let _grant = Grant { slot: self, addr: 0 };
         let (addr, len) = self.memory();
-        if before & VALID != 0 && addr < end && addr + len > start {
+        if addr < end && addr + len > start {
             self.access.fetch_or(WRITES_LOST, Ordering::Relaxed);
         }
     }
@@ -491,13 +509,13 @@ pub(crate) fn try_deregister(stag: u32) -> Result<(), Errno> {
 }
 
 /// Marks each region that overlaps the range from `start` to `end` because writes there did not reach their
-/// medium. The mark stays until the memory is registered anew. Visits all regions, as media seldom fail.
+/// medium, and each whose re-registration it meets half done. The mark stays until the memory is registered
+/// anew. Visits all regions, as media seldom fail.
 pub(crate) fn lose_writes(start: u64, end: u64) {
     // Regions first: a window that is being bound inherits the mark of its region.
-    for slot in TABLE.chunks.iter().chain(&WINDOWS.chunks).filter_map(OnceBox::get).flatten() {
-        // Do not write to the many slots without a region.
-        if slot.state.load(Ordering::Relaxed) & VALID != 0 {
-            slot.lose_writes(start, end);
+    for (chunks, meanwhile) in [(&TABLE.chunks, LOST_MEANWHILE), (&WINDOWS.chunks, 0)] {
+        for slot in chunks.iter().filter_map(OnceBox::get).flatten() {
+            slot.lose_writes(start, end, meanwhile);
         }
     }
 }

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::backing::{self, Backing};
-use super::{EXPORTED, Grant, MOVING, Region, SEALED, Slot, TABLE, VALID, WITHDRAWN, WRITES_LOST};
+use super::{
+    EXPORTED, Grant, LOST_MEANWHILE, MOVING, Region, SEALED, Slot, TABLE, VALID, WITHDRAWN, WRITES_LOST,
+};
 use crate::limits::REVOKE_WAIT;
 use crate::sys::Errno;
 use transport::access::{Access, Denied};
@@ -26,7 +28,10 @@ pub(crate) struct Change {
 
 impl Drop for Change {
     fn drop(&mut self) {
-        self.slot.state.fetch_and(!MOVING, Ordering::Release);
+        let before = self.slot.state.fetch_and(!(MOVING | LOST_MEANWHILE), Ordering::AcqRel);
+        if before & LOST_MEANWHILE != 0 {
+            self.slot.access.fetch_or(WRITES_LOST, Ordering::Relaxed);
+        }
         self.slot.uses.store(0, Ordering::Release);
     }
 }
@@ -78,6 +83,7 @@ impl Change {
         second.state.fetch_or(VALID, Ordering::Release);
         slot.other.store(second_stag, Ordering::Release);
         slot.invalidate();
+        second.access.fetch_or(slot.lost() & kept, Ordering::Relaxed);
         if let Err(e) = slot.revoke(self.stag, REVOKE_WAIT) {
             slot.state.fetch_or(WITHDRAWN, Ordering::Relaxed);
             second.invalidate();

@@ -61,7 +61,8 @@ fn a_slot_without_a_region_is_not_marked_for_lost_writes() {
     slot.describe(region(), 0x1000, None);
     for (state, lost) in [(CLAIMED, 0), (CLAIMED | MOVING, 0), (CLAIMED | VALID, WRITES_LOST)] {
         slot.state.store(state, Ordering::Relaxed);
-        slot.lose_writes(0x10ff, 0x1100);
+        // As for a window.
+        slot.lose_writes(0x10ff, 0x1100, 0);
         assert_eq!((slot.lost(), slot.state.load(Ordering::Relaxed)), (lost, state));
     }
 }

@@ -188,6 +188,35 @@ fn lost_writes_are_marked_at_each_step_of_a_change() {
     }
 }
 
+/// Neither slot is valid when it is visited: that of the region before the change ends, the second one
+/// afterwards, or the other way around.
+#[test]
+fn lost_writes_are_marked_if_a_change_is_between_the_visits_of_its_slots() {
+    // Addresses that no other test has registered.
+    const BASE: u64 = 0x7a00_0000;
+    let region = Region { addr: BASE, len: 100, access: REMOTE_WRITE | FLUSH_PERSISTENT, pd: 7 };
+    let lose = |slot: &'static Slot| slot.lose_writes(BASE, BASE + 1, LOST_MEANWHILE);
+    let stag = a_change_in_two_steps(
+        region,
+        || (),
+        |grant, access| {
+            lose(TABLE.find(access.stag).unwrap());
+            // The sweep has visited it before it had the region.
+            grant.slot.access.fetch_and(!WRITES_LOST, Ordering::Relaxed);
+        },
+        |_| (),
+    );
+    let access = Access { stag, addr: BASE, len: 1, rights: REMOTE_WRITE };
+    let is_marked = || acquire(access, 7).ok().unwrap().writes_lost();
+    assert!(is_marked());
+    replace(stag, region, BASE);
+    assert!(is_marked(), "it is the same memory");
+    replace(stag, Region { addr: BASE + 200, ..region }, BASE);
+    replace(stag, region, BASE);
+    assert!(!is_marked(), "this memory is registered anew");
+    deregister(stag);
+}
+
 #[test]
 fn a_key_exported_during_a_change_is_revoked_later() {
     let notes = Arc::new(Notes::default());
