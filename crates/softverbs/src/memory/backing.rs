@@ -101,11 +101,13 @@ pub(super) fn remove(stag: u32) -> Option<Backing> {
     Some(backings.swap_remove(at).1)
 }
 
-/// Where the first byte of a region is in its file, for a peer on this host.
+/// Where the first byte of a region is in its file, for a peer on this host. `first`: its address in the
+/// mapping of the library. `None`: the region has another backing by now, as it is being re-registered.
 #[cold]
-pub(super) fn file_offset(stag: u32) -> Option<FileOffset> {
+pub(super) fn file_offset(stag: u32, first: u64) -> Option<FileOffset> {
     let backings = lock(BACKINGS.get());
-    let (_, Backing { file, part, .. }) = backings.as_ref()?.iter().find(|(of, _)| *of == stag)?;
+    let is_it = |(of, backing): &&(u32, Backing)| *of == stag && backing.first == first;
+    let (_, Backing { file, part, .. }) = backings.as_ref()?.iter().find(is_it)?;
     let descriptor = u32::try_from(file.as_raw_fd()).ok()?;
     Some(FileOffset { descriptor, inode: part.inode, offset: part.offset })
 }

@@ -178,15 +178,15 @@ impl Grant {
         if rights & REMOTE_READ != 0 && slot.access.load(Ordering::Relaxed) & FLUSH_PERSISTENT != 0 {
             return None;
         }
-        if rights == REMOTE_ATOMIC && !self.is_backed() {
-            return None;
-        }
         // No window has the STag of a region.
         TABLE.find(stag)?;
+        let file = slot.backed().and_then(|first| backing::file_offset(stag, first));
+        if rights == REMOTE_ATOMIC && file.is_none() {
+            return None;
+        }
         // A thread that invalidates the slot waits for this grant and then sees the flag.
         slot.access.fetch_or(EXPORTED, Ordering::Relaxed);
         let (start, len) = (slot.iova.load(Ordering::Relaxed), slot.len.load(Ordering::Relaxed));
-        let file = if self.is_backed() { backing::file_offset(stag) } else { None };
         Some(Exported { stag, rights, start, len, delta: slot.delta.load(Ordering::Relaxed), file })
     }
 

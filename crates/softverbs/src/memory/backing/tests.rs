@@ -75,6 +75,12 @@ fn access(memory: &Memfd, stag: u32, at: u64, len: usize) -> Access {
     Access { stag, addr: memory.addr() + at, len, rights: LOCAL_WRITE }
 }
 
+/// [`file_offset`] for the backing that the region has.
+fn offset(stag: u32) -> Option<u64> {
+    let first = lock(BACKINGS.get()).as_ref()?.iter().find(|(of, _)| *of == stag)?.1.first;
+    file_offset(stag, first).map(|file| file.offset)
+}
+
 fn is_backed(memory: &Memfd) -> bool {
     let stag = memory.register(0, 100);
     let backed = acquire(access(memory, stag, 0, 1), PD).is_ok_and(|grant: Grant| grant.is_backed());
@@ -135,9 +141,9 @@ fn the_part_of_the_file_is_that_of_the_region() {
     let mut got = [0; 6];
     fetch(Process::own(), access(&memory, stag, 2 * page - 4, 6), PD, &mut got).unwrap();
     assert_eq!(got, [0, 7, 7, 7, 7, 7]);
-    assert_eq!(file_offset(stag).map(|file| file.offset), Some(at));
+    assert_eq!(offset(stag), Some(at));
     assert_eq!(try_deregister(stag), Ok(()));
-    assert_eq!(file_offset(stag), None);
+    assert_eq!(offset(stag), None);
 }
 
 #[test]
@@ -172,7 +178,7 @@ fn a_reregistered_region_keeps_its_backing_or_gets_that_of_the_new_memory() {
     assert_eq!(memory.byte(0), 1);
     assert_eq!(Change::begin(stag).unwrap().region().0.addr, memory.addr(), "that of the program");
     assert!(!replace(memory.addr(), 3, Changed::Memory(None)));
-    assert_eq!((memory.byte(0), file_offset(stag)), (2, None));
+    assert_eq!((memory.byte(0), offset(stag)), (2, None));
     let Content::Shared(part) = content(memory.addr() + page, 64, true) else { panic!("a memfd") };
     let access = Access { stag, addr: memory.addr(), len: 8, rights: LOCAL_WRITE };
     let region = Region { addr: memory.addr() + page, len: 64, access: RIGHTS, pd: 4 };
@@ -181,7 +187,27 @@ fn a_reregistered_region_keeps_its_backing_or_gets_that_of_the_new_memory() {
     assert!(acquire(access, 4).ok().unwrap().is_backed());
     assert_eq!(change(access, 4, &|value| value + 7), Ok(0));
     assert_eq!((memory.byte(0), memory.byte(page as usize)), (2, 7));
-    assert_eq!(file_offset(stag).map(|file| file.offset), Some(page));
+    assert_eq!(offset(stag), Some(page));
+    assert_eq!(try_deregister(stag), Ok(()));
+}
+
+/// No key is exported with the range of one memory and the file of another.
+#[test]
+fn a_key_is_exported_without_file_while_its_backing_is_replaced() {
+    let page = page_size();
+    let memory = Memfd::new(2 * page as usize, SealFlags::SHRINK);
+    let stag = memory.register(0, 64);
+    let of = |rights| Access { rights, ..access(&memory, stag, 0, 8) };
+    let export = |rights| acquire(of(rights), PD).ok().unwrap().export(of(rights));
+    let file = |rights| export(rights).map(|exported| exported.file.map(|file| file.offset));
+    assert_eq!([REMOTE_WRITE, REMOTE_ATOMIC].map(file), [Some(Some(0)); 2]);
+    // As in the middle of a re-registration.
+    let old = remove(stag).unwrap();
+    let Content::Shared(part) = content(memory.addr() + page, 64, true) else { panic!("a memfd") };
+    keep(stag, Backing::map(part, 64, RIGHTS).unwrap()).unwrap();
+    assert_eq!([REMOTE_WRITE, REMOTE_ATOMIC].map(file), [Some(None), None]);
+    drop(remove(stag));
+    keep(stag, old).unwrap();
     assert_eq!(try_deregister(stag), Ok(()));
 }
 
