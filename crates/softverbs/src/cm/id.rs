@@ -175,13 +175,13 @@ impl Id {
     }
 
     /// Queues an event of the connection, and a DISCONNECTED event if the connection has already ended.
-    /// Queues nothing once the end has been reported.
-    pub(crate) fn raise(&self, mut event: Event) {
+    /// False: nothing was due, because the end has been reported or the identifier was destroyed.
+    pub(crate) fn raise(&self, mut event: Event) -> bool {
         event.id = self.handle.load(Ordering::Acquire);
         let mut state = self.state();
-        let Some(kind) = event::kind(event.kind) else { return };
-        let kinds = state.phase.report(kind);
-        let Some(channel) = &state.channel else { return };
+        let kinds = event::kind(event.kind).map_or(&[][..], |kind| state.phase.report(kind));
+        let is_due = !kinds.is_empty();
+        let Some(channel) = &state.channel else { return is_due };
         let mut event = Some(event);
         for kind in kinds.iter().copied().map(event::number) {
             if let Some(qp) = &state.qp {
@@ -190,6 +190,7 @@ impl Id {
             let id = self.handle.load(Ordering::Acquire);
             channel.push(event.take().unwrap_or_else(|| Event::new(id, kind, 0)));
         }
+        is_due
     }
 
     /// Queues an event that does not change the phase: address or route resolved, or a connect request.

@@ -15,7 +15,7 @@ pub(crate) mod numbers;
 mod posting;
 mod state;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::fmt::Write;
 use std::net::SocketAddr;

@@ -27,12 +27,12 @@ impl ConnObserver for Unobserved {
     fn ended(&self) {}
 }
 
-fn cq() -> Arc<Cq> {
+pub(crate) fn cq() -> Arc<Cq> {
     Arc::new(Cq::new(8, None).unwrap())
 }
 
 /// A queue pair in strict mode, with these completion queues.
-fn queue_pair(send_cq: &Arc<Cq>, recv_cq: &Arc<Cq>) -> Arc<Qp> {
+pub(crate) fn queue_pair(send_cq: &Arc<Cq>, recv_cq: &Arc<Cq>) -> Arc<Qp> {
     with_mode(send_cq, recv_cq, Strict::Warn)
 }
 

@@ -296,6 +296,7 @@ impl Outgoing {
             observer,
         });
         let enhanced = frame.enhanced.unwrap_or_default();
+        let is_connected = connected.is_ok();
         let mut event = match connected {
             Ok(()) => Event::new(0, RDMA_CM_EVENT_ESTABLISHED, 0),
             Err(e) => Event::new(0, RDMA_CM_EVENT_CONNECT_ERROR, -e),
@@ -303,7 +304,10 @@ impl Outgoing {
         event.private_data = private_data;
         event.responder_resources = u8::try_from(enhanced.ord).unwrap_or(u8::MAX);
         event.initiator_depth = u8::try_from(enhanced.ird).unwrap_or(u8::MAX);
-        id.raise(event);
+        if !id.raise(event) && is_connected {
+            // The identifier was destroyed meanwhile, before the queue pair had a connection to end.
+            self.handshake.qp.disconnect();
+        }
     }
 }
 
@@ -340,3 +344,6 @@ impl Source for ImmediateFailure {
         self.outgoing.failed(self.errno);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -270,7 +270,9 @@ impl Agent {
             cm::Event::Request(_) | cm::Event::SidrRequest(_) => {}
             cm::Event::SidrReply(reply) => datagrams::report(&id, &reply),
             cm::Event::Response(response) => self.respond(exchange, &id, &response),
-            cm::Event::Established => id.raise(new(RDMA_CM_EVENT_ESTABLISHED, 0)),
+            cm::Event::Established => {
+                id.raise(new(RDMA_CM_EVENT_ESTABLISHED, 0));
+            }
             cm::Event::Rejected { reason, private_data } => {
                 // As librdmacm.
                 if let Some(qp) = id.qp() {
@@ -286,7 +288,9 @@ impl Agent {
                 event.reason = Some(failure::unanswered(&id));
                 id.raise(event);
             }
-            cm::Event::ConnectError => id.raise(new(RDMA_CM_EVENT_CONNECT_ERROR, -libc::ECONNRESET)),
+            cm::Event::ConnectError => {
+                id.raise(new(RDMA_CM_EVENT_CONNECT_ERROR, -libc::ECONNRESET));
+            }
             cm::Event::Disconnected => {
                 // Delivers what has arrived before.
                 if let Some(qp) = id.qp() {

@@ -54,7 +54,11 @@ pub(super) fn report(id: &Id, reply: &SidrReply) {
         _ => {}
     }
     event.datagrams = Some(datagrams);
-    if event.kind == RDMA_CM_EVENT_ADDR_ERROR { id.notify(event) } else { id.raise(event) }
+    if event.kind == RDMA_CM_EVENT_ADDR_ERROR {
+        id.notify(event);
+    } else {
+        id.raise(event);
+    }
 }
 
 /// Logs why there is no queue pair, and returns it.
