@@ -96,6 +96,10 @@ impl Qp {
 
     /// Whether nothing has arrived, as far as shared memory shows it without a system call.
     fn has_nothing_to_receive(&self) -> bool {
+        if self.engine.get().is_none() {
+            // It has had no connection yet.
+            return true;
+        }
         match self.peer_notify() {
             Some(peer_notify) => peer_notify.is_idle() && self.arrived.is_empty(),
             None => self.is_roce && self.arrived.is_empty(),
@@ -110,6 +114,8 @@ impl Qp {
             By::Engine => Quota { bytes: ENGINE_BYTES, operations: ENGINE_OPERATIONS },
             _ => Quota { bytes: PROGRAM_BYTES, operations: PROGRAM_OPERATIONS },
         };
+        // Before the first connection there is no engine to leave work to.
+        let rounds = if self.engine.get().is_some() { PROGRAM_ROUNDS } else { u32::MAX };
         let mut worked = false;
         let step = |why| {
             let mut session = lock(&self.session);
@@ -127,7 +133,7 @@ impl Qp {
         // A program that polls will poll again. An engine that took over would compete with it, for the turn
         // and maybe for the processor.
         let later = by == By::Poller;
-        let driven = self.turn.drive(entry, PROGRAM_ROUNDS, later, reason::RECEIVE, step, has_receive);
+        let driven = self.turn.drive(entry, rounds, later, reason::RECEIVE, step, has_receive);
         let Some(left) = driven else { return false };
         if left {
             self.list(later);

@@ -3,6 +3,7 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 use transport::iwarp::wire::codes::QN_SEND;
 use transport::iwarp::wire::ddp::Header;
 use transport::iwarp::wire::rdmap::Opcode;
@@ -12,6 +13,7 @@ use super::*;
 use crate::config::Strict;
 use crate::memory::{Region, deregister, register};
 use crate::progress::Outstanding::{self, Nothing, Unsignalled};
+use crate::progress::turn::Entry;
 use transport::access::LOCAL_WRITE;
 use transport::roce::rc::Rc;
 use transport::testing::queues::request;
@@ -139,7 +141,7 @@ fn a_receive_is_outstanding_while_its_message_arrives() {
     }
     assert_eq!(done, Some((7, 8)));
     // The engine may have added the completion, and not have ended its step.
-    let begin = std::time::Instant::now();
+    let begin = Instant::now();
     while both.outstanding() != Unsignalled {
         assert!(begin.elapsed().as_secs() < 10, "{:?}", both.outstanding());
     }
@@ -197,4 +199,33 @@ fn a_queue_is_in_use_until_the_last_step_of_a_destroyed_queue_pair() {
         destroys.join().unwrap();
     });
     assert!(both.is_unused());
+}
+
+/// There is no engine that could do the rest: later it would not be put on a list on which it is.
+#[test]
+fn threads_that_poll_leave_nothing_of_an_unconnected_queue_pair_to_the_engine() {
+    let both = cq();
+    let qp = queue_pair(&both, &both);
+    let (begin, done) = (Instant::now(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        // A step waits for the lock, so other threads leave reasons for the next one.
+        let delays = || {
+            while !done.load(Ordering::Relaxed) {
+                drop(lock(&qp.session));
+            }
+        };
+        scope.spawn(delays);
+        let poll = || {
+            while begin.elapsed() < Duration::from_secs(1) {
+                qp.run(Entry::Reasons(reason::READABLE), By::Poller);
+            }
+        };
+        let pollers = [scope.spawn(poll), scope.spawn(poll)];
+        let polled = pollers.map(|poller| poller.join());
+        done.store(true, Ordering::Relaxed);
+        polled.into_iter().for_each(Result::unwrap);
+    });
+    assert!(qp.turn.is_at_rest());
+    assert!(qp.turn.defer(reason::POSTED), "it counts as one that the engine steps later");
+    qp.destroy();
 }
