@@ -13,7 +13,7 @@
 //! producer says.
 //!
 //! Locks: `connections` is held while a poll drives the connections, so it comes before the session of a
-//! connection. Under `ring` only the channel is locked.
+//! connection. `home` is above `ring` and the tables of the engine. Under `ring` only the channel is locked.
 #![forbid(unsafe_code)]
 
 use once_cell::race::OnceBox;
@@ -22,7 +22,6 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::append_list::AppendList;
 use crate::channel::EventQueue;
 use crate::limits::ENDINGS;
 use crate::logged::Logged;
@@ -88,6 +87,15 @@ enum Armed {
     Any,
 }
 
+/// A watch that holds sockets of connections of a queue.
+#[derive(Clone)]
+struct Watched {
+    watch: Arc<Watch>,
+    /// The queue pairs that send to the completion queue and have their sockets in the watch; one more if
+    /// this is the home of the queue.
+    users: usize,
+}
+
 struct Completions {
     /// Has memory for `capacity` of them.
     entries: VecDeque<Entry>,
@@ -101,6 +109,9 @@ struct Completions {
     /// By index; those that are free for another producer are listed.
     owners: Vec<Owner>,
     free_owners: Vec<u32>,
+    /// The watches that hold the sockets of all connections of the queue. A thread that uses them without the
+    /// lock has a reference, and a change makes a copy then.
+    watches: Arc<Vec<Watched>>,
 }
 
 impl Completions {
@@ -109,7 +120,24 @@ impl Completions {
         let entries = try_deque(capacity).ok_or(libc::ENOMEM)?;
         let (times, unannounced, armed) = (None, 0, Armed::No);
         let (owners, free_owners) = (Vec::new(), Vec::new());
-        Ok(Self { entries, capacity, times, unannounced, armed, owners, free_owners })
+        let watches = Arc::default();
+        Ok(Self { entries, capacity, times, unannounced, armed, owners, free_owners, watches })
+    }
+
+    fn use_watch(&mut self, watch: &Arc<Watch>) {
+        let watches = Arc::make_mut(&mut self.watches);
+        match watches.iter_mut().find(|watched| Arc::ptr_eq(&watched.watch, watch)) {
+            Some(watched) => watched.users += 1,
+            None => watches.push(Watched { watch: watch.clone(), users: 1 }),
+        }
+    }
+
+    /// Returns a watch without users, to be dropped without the lock.
+    fn release_watch(&mut self, watch: &Arc<Watch>) -> Option<Watched> {
+        let watches = Arc::make_mut(&mut self.watches);
+        let at = watches.iter().position(|watched| Arc::ptr_eq(&watched.watch, watch))?;
+        watches[at].users -= 1;
+        (watches[at].users == 0).then(|| watches.remove(at))
     }
 
     /// Records from now on when completions are added; those in the queue have the time 0. ENOMEM.
@@ -174,6 +202,15 @@ impl Completions {
     }
 }
 
+/// What [`Cq::take`] has found.
+struct Taken {
+    got: usize,
+    /// The program polls: the queue was not armed.
+    polls: bool,
+    /// It polls and got nothing, and a socket is full.
+    full: bool,
+}
+
 /// Nanoseconds of CLOCK_MONOTONIC_RAW.
 pub(crate) type Time = u64;
 
@@ -186,8 +223,6 @@ pub(crate) struct Cq {
     connections: Mutex<Vec<Arc<dyn Driven>>>,
     /// The watch for the sockets of connections whose receive completion queue this is.
     home: Mutex<Option<Arc<Watch>>>,
-    /// The watches that hold the sockets of all its connections.
-    watches: AppendList<Arc<Watch>>,
     /// The port at which the packets of its RoCE connections arrive, once it has one.
     port: OnceBox<Arc<Port>>,
     yielding: Yielding,
@@ -235,7 +270,6 @@ impl Cq {
             channel,
             connections: Mutex::default(),
             home: Mutex::default(),
-            watches: AppendList::new(),
             port: OnceBox::new(),
             yielding: Yielding::new(config::get().policy),
             armed: AtomicBool::new(false),
@@ -368,13 +402,24 @@ impl Cq {
         }
         let watch = Watch::new(engine.clone())?;
         *home = Some(watch.clone());
-        self.look_at(&watch);
+        self.use_watch(&watch);
         Ok(watch)
     }
 
-    /// Adds a watch that holds sockets of connections of this queue.
-    pub(crate) fn look_at(&self, watch: &Arc<Watch>) {
-        self.watches.append_unless(watch.clone(), Arc::ptr_eq);
+    /// Has polls check a watch, which holds the socket of one more queue pair that sends to this queue.
+    pub(crate) fn use_watch(&self, watch: &Arc<Watch>) {
+        lock(&self.ring).use_watch(watch);
+    }
+
+    /// The queue pair is destroyed.
+    pub(crate) fn release_watch(&self, watch: &Arc<Watch>) {
+        let unused = lock(&self.ring).release_watch(watch);
+        drop(unused);
+    }
+
+    /// The watches that hold the sockets of all connections of this queue.
+    fn watches(&self) -> Arc<Vec<Watched>> {
+        lock(&self.ring).watches.clone()
     }
 
     /// Has polls receive at `port`, for a RoCE connection of this queue.
@@ -394,7 +439,9 @@ impl Cq {
     /// Adds the watches that hold the sockets of its connections; false if they are too many.
     pub(crate) fn add_watches(&self, to: &mut Watches) -> bool {
         let known = |to: &Watches, watch| to.iter().any(|other| Arc::ptr_eq(other, watch));
-        self.watches.iter().all(|watch| known(to, watch) || to.try_push(watch.clone()).is_ok())
+        self.watches()
+            .iter()
+            .all(|Watched { watch, .. }| known(to, watch) || to.try_push(watch.clone()).is_ok())
     }
 
     /// As [`Producer::push`].
@@ -434,17 +481,12 @@ impl Cq {
     /// the connections of the queue and tries again.
     #[inline]
     pub(crate) fn poll(&self, max: usize, mut out: impl FnMut(usize, &Completion, Time)) -> usize {
-        let (got, armed) = self.take(max, &mut out);
-        let polls = armed == Armed::No;
-        if polls {
-            // The queue is not armed, so the program polls.
-            self.watches.iter().for_each(|watch| watch.polls());
-            if let Some(port) = self.port() {
-                port.polls();
-            }
+        let Taken { got, polls, full } = self.take(max, true, &mut out);
+        if let Some(port) = self.port().filter(|_| polls) {
+            port.polls();
         }
         match got {
-            0 => self.poll_empty(max, polls, out),
+            0 => self.poll_empty(max, full, out),
             _ => {
                 self.give_room();
                 got
@@ -452,15 +494,14 @@ impl Cq {
         }
     }
 
-    /// As [`Self::poll`], for a queue that had no completion. `polls`: it was not armed.
+    /// As [`Self::poll`], for a queue that had no completion. `full`: [`Taken::full`].
     #[inline(never)]
-    fn poll_empty(&self, max: usize, polls: bool, mut out: impl FnMut(usize, &Completion, Time)) -> usize {
+    fn poll_empty(&self, max: usize, full: bool, mut out: impl FnMut(usize, &Completion, Time)) -> usize {
         if max == 0 {
             return 0;
         }
-        let full = polls && self.watches.iter().any(|watch| watch.awaits_room());
         let stepped = self.progress(full);
-        let (got, _) = self.take(max, &mut out);
+        let got = self.take(max, false, &mut out).got;
         self.maybe_yield(got > 0, stepped);
         if got > 0 {
             self.give_room();
@@ -483,19 +524,24 @@ impl Cq {
         }
     }
 
-    /// Takes completions, and returns for what the queue is armed.
+    /// Takes completions. `is_first`: for the first time in a poll.
     #[inline(always)]
-    fn take(&self, max: usize, out: &mut impl FnMut(usize, &Completion, Time)) -> (usize, Armed) {
+    fn take(&self, max: usize, is_first: bool, out: &mut impl FnMut(usize, &Completion, Time)) -> Taken {
         let mut guard = lock(&self.ring);
         let ring = &mut *guard;
-        let (available, armed) = (ring.entries.len(), ring.armed);
-        let count = available.min(max);
-        self.has_more.store(available > count, Ordering::Relaxed);
-        if count == 0 {
-            return (0, armed);
+        let available = ring.entries.len();
+        let got = available.min(max);
+        self.has_more.store(available > got, Ordering::Relaxed);
+        let polls = is_first && ring.armed == Armed::No;
+        if polls {
+            ring.watches.iter().for_each(|watched| watched.watch.polls());
+        }
+        if got == 0 {
+            let full = polls && ring.watches.iter().any(|watched| watched.watch.awaits_room());
+            return Taken { got, polls, full };
         }
         let mut after = None;
-        for i in 0..count {
+        for i in 0..got {
             let Some((entry, time)) = ring.pop() else { break };
             let Entry { completion, owner } = &entry;
             out(i, completion, time);
@@ -512,7 +558,7 @@ impl Cq {
         if let Some(after) = after {
             self.finish(after);
         }
-        (count, armed)
+        Taken { got, polls, full: false }
     }
 
     /// Does what follows a poll.
@@ -529,7 +575,7 @@ impl Cq {
     fn maybe_yield(&self, got: bool, stepped: bool) {
         let is_due = self.yielding.polled(got, stepped);
         // Only to the engine: another thread may keep the processor for milliseconds.
-        if is_due && (!stepped || self.watches.iter().any(|watch| watch.engine_has_work())) {
+        if is_due && (!stepped || self.watches().iter().any(|watched| watched.watch.engine_has_work())) {
             std::thread::yield_now();
         }
     }
@@ -547,9 +593,8 @@ impl Cq {
             self.flush_deferred(&connections);
             // One system call finds the sockets that are ready. What they lead to pushes completions, so not
             // under the lock.
-            let mut watches = self.watches.iter();
-            if let (Some(watch), None) = (watches.next(), watches.next()) {
-                watch.look(By::Poller);
+            if let [only] = &self.watches()[..] {
+                only.watch.look(By::Poller);
                 return true;
             }
             if connections.len() > POLL_DIRECTLY {
@@ -574,8 +619,8 @@ impl Cq {
                 self.armed.store(true, Ordering::Relaxed);
             }
         }
-        for watch in self.watches.iter() {
-            watch.arm();
+        for watched in self.watches().iter() {
+            watched.watch.arm();
         }
         if let Some(port) = self.port() {
             port.arm();

@@ -39,7 +39,6 @@
 #[cfg(lock_order)]
 extern crate lock_order as std;
 
-mod append_list;
 mod cancel;
 mod channel;
 mod choice;

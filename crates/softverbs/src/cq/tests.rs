@@ -225,6 +225,29 @@ fn threads_that_poll_one_queue_of_many_connections_do_not_block_one_another() {
     lock(&cq.connections).clear();
 }
 
+#[test]
+fn a_watch_is_released_with_the_last_connection_that_needs_it() {
+    let (sends, receives) = (Cq::new(8, None).unwrap(), Cq::new(8, None).unwrap());
+    let watch = receives.home(&Engine::get().unwrap()).unwrap();
+    let users = |cq: &Cq| cq.watches().iter().map(|watched| watched.users).collect::<Vec<_>>();
+    sends.use_watch(&watch);
+    sends.use_watch(&watch);
+    assert_eq!((users(&sends), users(&receives)), (vec![2], vec![1]));
+    sends.release_watch(&watch);
+    assert_eq!(users(&sends), [1]);
+    drop(receives);
+    let left = Arc::downgrade(&watch);
+    drop(watch);
+    assert!(left.upgrade().is_some(), "a connection needs it");
+    sends.release_watch(&left.upgrade().unwrap());
+    assert_eq!(users(&sends), []);
+    let begin = std::time::Instant::now();
+    while left.strong_count() > 0 {
+        assert!(begin.elapsed().as_secs() < 10, "its descriptor stays open");
+        std::thread::yield_now();
+    }
+}
+
 /// The ids and times of the completions that a poll returns.
 fn times(cq: &Cq) -> Vec<(u64, u64)> {
     let mut found = Vec::new();

@@ -328,13 +328,20 @@ impl Qp {
         opened.inspect_err(|&e| self.end(session, End::Lost(e)))
     }
 
-    /// What drives the connection over a link with a socket of its own.
+    /// What drives the connection over a link with a socket of its own. The session must be locked.
+    /// ECONNABORTED: the queue pair has been destroyed. EMFILE, ENOMEM.
     fn link_driver(&self) -> Result<Driver, Errno> {
+        if self.turn.is_closed() {
+            return Err(libc::ECONNABORTED);
+        }
         let engine = Engine::get()?;
         let watch = self.recv_cq.home(&engine)?;
-        self.send_cq.look_at(&watch);
         let engine = self.engine.get_or_init(|| engine).clone();
-        let watch = self.watch.get_or_init(|| watch).clone();
+        let watch = self.watch.get_or_init(|| {
+            self.send_cq.use_watch(&watch);
+            watch
+        });
+        let watch = watch.clone();
         let connection = self.this.upgrade().ok_or(libc::EINVAL)?;
         let instruments = self.instruments.clone();
         Ok(Driver { watch, engine, accessor: self.accessor(), connection, instruments })
@@ -463,6 +470,9 @@ impl Qp {
         // Not before: a step in progress adds completions, and the program may destroy an unused queue.
         self.send_cq.detach(self);
         self.recv_cq.detach(self);
+        if let Some(watch) = self.watch.get() {
+            self.send_cq.release_watch(watch);
+        }
         if let Some(srq) = &self.srq {
             srq.add_user(-1);
         }

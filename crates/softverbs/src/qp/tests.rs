@@ -13,6 +13,7 @@ use super::*;
 use crate::config::Strict;
 use crate::memory::{Region, deregister, register};
 use crate::progress::Outstanding::{self, Nothing, Unsignalled};
+use crate::progress::sleep::Watches;
 use crate::progress::turn::Entry;
 use transport::access::LOCAL_WRITE;
 use transport::roce::rc::Rc;
@@ -58,6 +59,13 @@ fn with_mode(send_cq: &Arc<Cq>, recv_cq: &Arc<Cq>, strict: Strict) -> Arc<Qp> {
 
 /// Connects it to a socket, on which these bytes have arrived.
 fn connect(qp: &Qp, early: Vec<u8>) -> TcpStream {
+    let (stream, far) = stream(early);
+    qp.connect(stream).unwrap();
+    far
+}
+
+/// A connection whose socket has received these bytes, and the socket of the peer.
+fn stream(early: Vec<u8>) -> (Stream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     near.set_nonblocking(true).unwrap();
@@ -74,8 +82,7 @@ fn connect(qp: &Qp, early: Vec<u8>) -> TcpStream {
         peer,
         observer,
     };
-    qp.connect(stream).unwrap();
-    far
+    (stream, far)
 }
 
 fn post(qp: &Qp, signaled: bool) {
@@ -228,4 +235,33 @@ fn threads_that_poll_leave_nothing_of_an_unconnected_queue_pair_to_the_engine() 
     assert!(qp.turn.is_at_rest());
     assert!(qp.turn.defer(reason::POSTED), "it counts as one that the engine steps later");
     qp.destroy();
+}
+
+#[test]
+fn a_send_queue_keeps_no_watch_of_a_destroyed_queue_pair() {
+    let sends = cq();
+    for _ in 0..3 {
+        let qp = queue_pair(&sends, &cq());
+        qp.set_init(true);
+        let _far = connect(&qp, Vec::new());
+        let watches = || {
+            let mut watches = Watches::new();
+            assert!(sends.add_watches(&mut watches));
+            watches.len()
+        };
+        assert_eq!(watches(), 1);
+        qp.destroy();
+        assert_eq!(watches(), 0);
+    }
+}
+
+/// The engine connects it, and waits for the lock.
+#[test]
+fn a_queue_pair_that_is_destroyed_meanwhile_opens_no_link() {
+    let both = cq();
+    let qp = queue_pair(&both, &both);
+    let (stream, mut far) = stream(Vec::new());
+    qp.destroy();
+    assert_eq!(qp.open(&mut lock(&qp.session), stream), Err(libc::ECONNABORTED));
+    assert_eq!(std::io::Read::read(&mut far, &mut [0]).ok(), Some(0), "the socket is closed");
 }
