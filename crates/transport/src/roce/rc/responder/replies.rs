@@ -150,8 +150,13 @@ impl Replies {
                     }
                     (false, true) => {}
                     // A copy of the request came from a former link, and has been executed. What followed the
-                    // request was dropped, and the peer knows that from the RNR NAK alone.
-                    (false, false) if last.is_rnr() && reply.is_ack() && distance >= 0 => {}
+                    // request was dropped, and the peer knows that from the RNR NAK alone. A NAK for it would
+                    // cost the peer a retry.
+                    (false, false) if last.is_rnr() && !reply.is_rnr() && distance >= 0 => {
+                        if !reply.is_ack() {
+                            return;
+                        }
+                    }
                     (false, false) => {
                         // Behind the packet that a NAK requests: it has arrived.
                         if last.is_ack() || !reply.is_ack() || distance >= 0 {

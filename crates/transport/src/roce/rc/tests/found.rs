@@ -80,6 +80,29 @@ fn an_rnr_nak_is_sent_before_the_ack_of_a_late_copy() {
     assert_eq!(pair.done(1), [(20, OK)]);
 }
 
+/// The same for the first packet of a message, with a packet behind it that shows the gap: a NAK for what was
+/// dropped would cost a retry.
+#[test]
+fn an_rnr_nak_is_not_replaced_by_the_nak_behind_a_late_copy() {
+    let mut pair = Pair::with(|_, terms| (terms.retries, terms.rnr_retries) = (0, 1));
+    pair.post(0, wr(1, Op::Send, 0, 600, 0));
+    pair.step(0, reason::POSTED);
+    let copies = [0, 2].map(|at| pair.hosts[0].link.sent[at].clone());
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    pair.hosts[1].link.room = Some(0);
+    pair.step(1, reason::READABLE);
+    pair.post_receive(1, 20, 0x7000, 1024);
+    pair.hosts[1].link.arrived.extend(copies);
+    pair.step(1, reason::READABLE);
+    pair.hosts[1].link.room = None;
+    pair.step(1, reason::WRITABLE);
+    pair.settle();
+    pair.expire(0);
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, OK)]);
+    assert_eq!(pair.done(1), [(20, OK)]);
+}
+
 /// A duplicate of a read whose response is still queued takes no room from the next read.
 #[test]
 fn a_duplicate_is_not_one_read_too_many() {
