@@ -22,6 +22,9 @@ impl Requester {
         packet: &Packet<'_>,
     ) -> Result<(), End> {
         let Some(sequence) = self.sequence(packet.bth.psn) else {
+            if self.requests_next(operation, packet) {
+                return self.acknowledge(self.sent);
+            }
             host.dropped_packet(Dropped::Psn);
             return Ok(());
         };
@@ -73,6 +76,19 @@ impl Requester {
         let distance = psn.distance(self.psn(self.acked));
         let sequence = self.acked.checked_add_signed(distance.into())?;
         (distance >= 0 && sequence < self.sent).then_some(sequence)
+    }
+
+    /// Whether it is a NAK for the packet that is sent next: all before it have arrived. The peer has lost
+    /// packets, and cannot know of which queue pair.
+    fn requests_next(&self, operation: Operation, packet: &Packet<'_>) -> bool {
+        let is_nak = matches!(
+            packet.extension,
+            Extension::Aeth(Aeth { syndrome: Syndrome::Nak(Nak::PsnSequence), .. })
+        );
+        operation == Operation::Acknowledge
+            && is_nak
+            && self.acked < self.sent
+            && packet.bth.psn == self.psn(self.sent)
     }
 
     fn acknowledged(&mut self, host: &mut impl Host, sequence: u64, aeth: Aeth) -> Result<(), End> {

@@ -71,6 +71,21 @@ fn the_end_of_a_burst_without_room_is_requested() {
     assert!(pair.hosts[1].link.sent.is_empty());
 }
 
+/// The same burst without a loss, as the packets of another queue pair had no room: the NAK requests a packet
+/// that the window has not permitted yet, and acknowledges those before it. There is no timer.
+#[test]
+fn a_nak_for_a_packet_that_was_not_sent_is_an_acknowledgement() {
+    let mut pair = Pair::with(|_, terms| (terms.timeout, terms.retries) = (0, 0));
+    pair.post(0, wr(1, Op::Write, 0, MESSAGE_LEN, 0x8000));
+    pair.step(0, reason::POSTED);
+    let packets = MESSAGE_LEN as usize / MTU;
+    assert!((1..packets).contains(&pair.hosts[0].link.sent.len()), "the window");
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    pair.hosts[1].link.has_lost = true;
+    pair.settle();
+    assert_eq!((pair.done(0), pair.carried[0].len()), (vec![(1, status::SUCCESS)], packets));
+}
+
 /// As many packets as the window permits, which grew while nothing was lost.
 fn burst(pair: &mut Pair) -> usize {
     for id in 0..16 {
