@@ -342,7 +342,8 @@ impl Rc {
         let used = budget.used(Budget { send: to_send, receive: to_receive });
         stepped.moved += used.bytes;
         stepped.operations += used.operations;
-        stepped.again = to_receive.is_used_up() || matches!(replied, Ok(Replied::Busy));
+        // An error has queued a NAK, which takes the place of all replies.
+        stepped.again = to_receive.is_used_up() || !matches!(replied, Ok(Replied::All | Replied::Blocked));
     }
 
     fn unblock(&mut self, peer_makes_room: bool) {

@@ -211,6 +211,26 @@ fn a_repeated_read_of_a_lost_region_is_refused() {
         pair.hosts[1].memory.table[0].state = state;
         for _ in 0..2 {
             assert!(pair.expire(0));
+/// A read whose response waits, in front of a refusal, and whose region is deregistered meanwhile: the peer,
+/// which has no timer, gets the NAK.
+#[test]
+fn a_read_before_a_refusal_is_refused_too() {
+    let mut pair = Pair::with(|_, terms| terms.timeout = 0);
+    pair.post(0, wr(1, Op::Read, 0, 8, 0x8000));
+    pair.post(0, SendWr { rkey: 0, ..wr(2, Op::Write, 0, 8, 0x4000) });
+    pair.step(0, reason::POSTED);
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    pair.hosts[1].link.room = Some(0);
+    pair.step(1, reason::READABLE);
+    assert!(pair.conns[1].is_over());
+    pair.hosts[1].memory.table[0].state = State::Deregistered;
+    pair.hosts[1].link.room = None;
+    while pair.step_within(1, reason::WRITABLE, usize::MAX).again {}
+    pair.carry(1, &mut |_, _| Fate::Arrives);
+    pair.step(0, reason::READABLE);
+    assert_eq!(pair.done(0), [(1, status::REM_ACCESS_ERR), (2, status::WR_FLUSH_ERR)]);
+}
+
             pair.settle();
         }
         assert_eq!(pair.done(0), [(1, status::REM_ACCESS_ERR)], "{state:?}");
