@@ -265,9 +265,9 @@ impl Responder {
 
     /// Answers for the expected packet; then it must come again.
     fn negative(&mut self, syndrome: Syndrome) {
-        self.is_silent = true;
         self.acknowledge();
-        self.replies.push(Reply::Ack { psn: self.expected, msn: self.msn, syndrome });
+        let reply = Reply::Ack { psn: self.expected, msn: self.msn, syndrome };
+        self.is_silent = self.replies.push(reply);
     }
 
     fn refuse(&mut self, psn: Psn, refusal: Refusal) -> End {

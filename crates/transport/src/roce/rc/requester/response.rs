@@ -232,7 +232,8 @@ impl Requester {
     /// Something between the peer and this side was lost: sends again from the oldest packet without an
     /// acknowledgement, once for each gap.
     fn gap(&mut self) -> Result<(), End> {
-        if !self.retry.finds_gap() {
+        // Nothing was sent since it went back: what was lost is sent again anyway.
+        if !self.retry.finds_gap() || self.cursor == self.acked {
             return Ok(());
         }
         if self.acked < self.overtaken {

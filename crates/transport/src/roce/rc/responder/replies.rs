@@ -69,6 +69,11 @@ impl Reply {
         matches!(self, Self::Ack { syndrome: Syndrome::Rnr { .. }, .. })
     }
 
+    /// A NAK for packets that were lost.
+    fn is_gap(&self) -> bool {
+        matches!(self, Self::Ack { syndrome: Syndrome::Nak(Nak::PsnSequence), .. })
+    }
+
     /// A NAK that ends the connection of a peer that still waits for this request.
     fn is_refusal(&self) -> bool {
         match self {
@@ -134,45 +139,45 @@ impl Replies {
 
     /// Adds a reply. Of ACKs and NAKs behind each other, one is left, however many packets the peer sends
     /// between two reads: the last one, unless it is an ACK that covers less than the NAK before it. A
-    /// refusal stays beside an ACK of later requests, which would hide it, and so does an RNR NAK. A reply
-    /// that finds the queue full is dropped: the peer repeats the request.
-    pub(super) fn push(&mut self, reply: Reply) {
+    /// refusal stays beside an ACK of later requests, which would hide it, and so does an RNR NAK. False: the
+    /// reply was dropped. The queue is full, and the peer repeats the request; or it is a NAK for a gap
+    /// behind an RNR NAK, from which the peer sends everything again: the NAK would cost it a retry.
+    pub(super) fn push(&mut self, reply: Reply) -> bool {
+        if reply.is_gap() && self.queue.iter().any(Reply::is_rnr) {
+            return false;
+        }
         if let (Some(last), Reply::Ack { psn, .. }) = (self.queue.back_mut(), &reply) {
             if let Reply::Ack { psn: before, .. } = *last {
                 let distance = psn.distance(before);
                 match (last.is_refusal(), reply.is_refusal()) {
-                    (true, true) if distance == 0 => return,
+                    (true, true) if distance == 0 => return true,
                     (true, _) => {}
                     (false, true) if distance > 0 => {
                         self.answers[1] += 1;
                         *last = reply;
-                        return;
+                        return true;
                     }
                     (false, true) => {}
                     // A copy of the request came from a former link, and has been executed. What followed the
-                    // request was dropped, and the peer knows that from the RNR NAK alone. A NAK for it would
-                    // cost the peer a retry.
-                    (false, false) if last.is_rnr() && !reply.is_rnr() && distance >= 0 => {
-                        if !reply.is_ack() {
-                            return;
-                        }
-                    }
+                    // request was dropped, and the peer knows that from the RNR NAK alone.
+                    (false, false) if last.is_rnr() && reply.is_ack() && distance >= 0 => {}
                     (false, false) => {
                         // Behind the packet that a NAK requests: it has arrived.
                         if last.is_ack() || !reply.is_ack() || distance >= 0 {
                             *last = reply;
                         }
-                        return;
+                        return true;
                     }
                 }
             }
         }
         if self.queue.len() >= self.max {
-            return;
+            return false;
         }
         self.answers[0] += usize::from(reply.is_answer(false));
         self.answers[1] += usize::from(reply.is_answer(true));
         self.queue.push_back(reply);
+        true
     }
 
     fn count(&mut self) {

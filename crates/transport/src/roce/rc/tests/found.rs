@@ -80,27 +80,38 @@ fn an_rnr_nak_is_sent_before_the_ack_of_a_late_copy() {
     assert_eq!(pair.done(1), [(20, OK)]);
 }
 
-/// The same for the first packet of a message, with a packet behind it that shows the gap: a NAK for what was
-/// dropped would cost a retry.
+/// The same with a packet behind the copy that shows the gap: the NAK costs no retry, whatever is between it
+/// and the RNR NAK, and whether that has left before.
 #[test]
-fn an_rnr_nak_is_not_replaced_by_the_nak_behind_a_late_copy() {
-    let mut pair = Pair::with(|_, terms| (terms.retries, terms.rnr_retries) = (0, 1));
-    pair.post(0, wr(1, Op::Send, 0, 600, 0));
-    pair.step(0, reason::POSTED);
-    let copies = [0, 2].map(|at| pair.hosts[0].link.sent[at].clone());
-    pair.carry(0, &mut |_, _| Fate::Arrives);
-    pair.hosts[1].link.room = Some(0);
-    pair.step(1, reason::READABLE);
-    pair.post_receive(1, 20, 0x7000, 1024);
-    pair.hosts[1].link.arrived.extend(copies);
-    pair.step(1, reason::READABLE);
-    pair.hosts[1].link.room = None;
-    pair.step(1, reason::WRITABLE);
-    pair.settle();
-    pair.expire(0);
-    pair.settle();
-    assert_eq!(pair.done(0), [(1, OK)]);
-    assert_eq!(pair.done(1), [(20, OK)]);
+fn a_nak_behind_a_late_copy_is_no_retry() {
+    let send = |len| wr(1, Op::Send, 0, len, 0);
+    let write = |id| wr(id, Op::Write, 0, 8, 0x4000);
+    let read = |id| wr(id, Op::Read, 0x100, 8, 0x8000);
+    let schedules: [(&[SendWr], &[usize]); 3] = [
+        (&[send(600)], &[0, 2]),
+        (&[send(8), write(2), write(3)], &[0, 2]),
+        (&[send(8), read(2), write(3), write(4)], &[0, 1, 3]),
+    ];
+    for ((requests, copies), is_queued) in schedules.into_iter().flat_map(|one| [(one, true), (one, false)]) {
+        let mut pair = Pair::with(|_, terms| (terms.retries, terms.rnr_retries) = (0, 1));
+        requests.iter().for_each(|request| pair.post(0, request.clone()));
+        pair.step(0, reason::POSTED);
+        let copies = copies.iter().map(|at| pair.hosts[0].link.sent[*at].clone()).collect::<Vec<_>>();
+        pair.carry(0, &mut |_, _| Fate::Arrives);
+        pair.hosts[1].link.room = is_queued.then_some(0);
+        pair.step(1, reason::READABLE);
+        pair.post_receive(1, 20, 0x7000, 1024);
+        pair.hosts[1].link.arrived.extend(copies);
+        pair.step(1, reason::READABLE);
+        pair.hosts[1].link.room = None;
+        pair.step(1, reason::WRITABLE);
+        pair.settle();
+        pair.expire(0);
+        pair.settle();
+        let done = requests.iter().map(|request| (request.wr_id, OK)).collect::<Vec<_>>();
+        assert_eq!(pair.done(0), done, "queued: {is_queued}");
+        assert_eq!(pair.done(1), [(20, OK)]);
+    }
 }
 
 /// A duplicate of a read whose response is still queued takes no room from the next read.
@@ -200,17 +211,6 @@ fn a_used_up_budget_hides_no_refusal() {
     assert_eq!(pair.done(0), [(1, status::REM_ACCESS_ERR)]);
 }
 
-/// A read whose response was lost, and whose region is deregistered or unmapped when it is repeated, is
-/// refused; the responder goes on.
-#[test]
-fn a_repeated_read_of_a_lost_region_is_refused() {
-    for state in [State::Deregistered, State::Unmapped] {
-        let mut pair = Pair::new();
-        pair.post(0, wr(1, Op::Read, 0, 8, 0x8000));
-        pair.settle_with(|from, _| if from == 1 { Fate::Lost } else { Fate::Arrives });
-        pair.hosts[1].memory.table[0].state = state;
-        for _ in 0..2 {
-            assert!(pair.expire(0));
 /// A read whose response waits, in front of a refusal, and whose region is deregistered meanwhile: the peer,
 /// which has no timer, gets the NAK.
 #[test]
@@ -231,6 +231,17 @@ fn a_read_before_a_refusal_is_refused_too() {
     assert_eq!(pair.done(0), [(1, status::REM_ACCESS_ERR), (2, status::WR_FLUSH_ERR)]);
 }
 
+/// A read whose response was lost, and whose region is deregistered or unmapped when it is repeated, is
+/// refused; the responder goes on.
+#[test]
+fn a_repeated_read_of_a_lost_region_is_refused() {
+    for state in [State::Deregistered, State::Unmapped] {
+        let mut pair = Pair::new();
+        pair.post(0, wr(1, Op::Read, 0, 8, 0x8000));
+        pair.settle_with(|from, _| if from == 1 { Fate::Lost } else { Fate::Arrives });
+        pair.hosts[1].memory.table[0].state = state;
+        for _ in 0..2 {
+            assert!(pair.expire(0));
             pair.settle();
         }
         assert_eq!(pair.done(0), [(1, status::REM_ACCESS_ERR)], "{state:?}");
