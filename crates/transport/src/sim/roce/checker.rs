@@ -229,8 +229,7 @@ impl Checker {
         let of_plan = &plan.sides[1 - me];
         // Without bytes, a receive that is flushed looks like one that was filled.
         let executed = posted.executed_at.is_some() && wr.len > 0;
-        // More than the peer takes at a time, and more than the results that it keeps.
-        let too_many = plan.sides[me].terms.reads > of_plan.path.reads;
+        let too_many = plan.exceeds_peer(me);
         let explained = match status {
             status::WR_FLUSH_ERR => true,
             status::LOC_PROT_ERR => model

@@ -88,6 +88,12 @@ pub(super) fn psn(draw: &mut Draw) -> Psn {
 }
 
 impl Plan {
+    /// Whether this side may have more reads and atomic operations outstanding than its peer takes at a time,
+    /// and keeps the results of.
+    pub(super) fn exceeds_peer(&self, me: usize) -> bool {
+        self.sides[me].terms.reads > self.sides[1 - me].path.reads
+    }
+
     pub(super) fn new(draw: &mut Draw) -> Self {
         let mtu = draw.one_of(&[
             PathMtu::Mtu256,

@@ -111,8 +111,9 @@ impl Sim {
     /// A connection that has not ended has executed all requests.
     fn healthy(&self, me: usize) {
         let model = &self.checker.sides[me];
-        // Without a timer, what was lost stays lost.
-        if self.plan.sides[me].terms.timeout == 0 && self.checker.faults > 0 {
+        // Without a timer, what was lost stays lost, as does a duplicate for which the peer has no room.
+        let may_lose = self.checker.faults > 0 || self.plan.exceeds_peer(me);
+        if self.plan.sides[me].terms.timeout == 0 && may_lose {
             return;
         }
         let (done, all) = (model.done, model.requests.len());
