@@ -71,8 +71,8 @@ fn the_end_of_a_burst_without_room_is_requested() {
     assert!(pair.hosts[1].link.sent.is_empty());
 }
 
-/// The same burst without a loss, as the packets of another queue pair had no room: the NAK requests a packet
-/// that the window has not permitted yet, and acknowledges those before it. There is no timer.
+/// The same burst without a loss: packets of another queue pair had no room. The NAK is for the packet behind
+/// the window, which was not sent, and acknowledges all before it. There is no timer.
 #[test]
 fn a_nak_for_a_packet_that_was_not_sent_is_an_acknowledgement() {
     let mut pair = Pair::with(|_, terms| (terms.timeout, terms.retries) = (0, 0));
