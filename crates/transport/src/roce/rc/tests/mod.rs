@@ -10,4 +10,5 @@ mod loss;
 mod pair;
 mod policies;
 mod refusals;
+mod replies;
 mod transfer;
