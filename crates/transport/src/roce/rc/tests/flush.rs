@@ -271,7 +271,7 @@ fn with_writes_behind_an_atomic_write_that_waits(writes: u32) -> Pair {
 /// Packets beyond the maximum that is deferred are dropped, and the peer retransmits them.
 #[test]
 fn packets_behind_an_atomic_write_that_waits_take_a_bounded_amount_of_memory() {
-    const MORE: usize = 100;
+    const MORE: usize = MAX_DEFERRED_PACKETS + 100;
     let mut pair = with_writes_behind_an_atomic_write_that_waits(MORE as u32);
     assert_eq!(pair.hosts[1].link.dropped.len(), 1 + MORE - MAX_DEFERRED_PACKETS);
     pair.hosts[1].calls.clear();
@@ -285,6 +285,23 @@ fn packets_behind_an_atomic_write_that_waits_take_a_bounded_amount_of_memory() {
     let syndrome = Syndrome::Nak(Nak::PsnSequence);
     assert!(matches!(last.extension, Extension::Aeth(aeth) if aeth.syndrome == syndrome), "{last:?}");
     assert_eq!(last.bth.psn, Psn::new(FIRST + 1 + MAX_DEFERRED_PACKETS as u32));
+}
+
+/// No packet is lost, so no retry is needed, however many the window permits behind an atomic write.
+#[test]
+fn a_window_of_packets_behind_an_atomic_write_that_waits_is_deferred() {
+    let mut pair = Pair::with(|_, terms| terms.retries = 0);
+    pair.hosts[1].durable = Durable::Later;
+    let long = SIZE as u32 - 0x2000;
+    (1..=2).for_each(|id| pair.post(0, wr(id, Op::Write, 0, long, 0x1000)));
+    pair.settle();
+    pair.post(0, flush(3, FLUSH_PERSISTENT, 8, 0x4000));
+    pair.post(0, atomic_write(4, 1, 0x800));
+    (5..=9).for_each(|id| pair.post(0, wr(id, Op::Write, 0, long, 0x1000)));
+    pair.settle();
+    ends(&mut pair, 1, true);
+    assert_eq!(pair.done(0), (1..=9).map(|id| (id, OK)).collect::<Vec<_>>());
+    assert!(pair.hosts[1].link.dropped.is_empty());
 }
 
 #[test]
