@@ -501,8 +501,12 @@ pub(crate) fn try_deregister(stag: u32) -> Result<(), Errno> {
         slot.uses.store(0, Ordering::Release);
         return Err(e);
     }
-    slot.state.fetch_and(!WITHDRAWN, Ordering::Relaxed);
+    let before = slot.state.fetch_and(!WITHDRAWN, Ordering::Relaxed);
     drop(slot.take_backing(stag));
+    if before & WITHDRAWN != 0 {
+        // That of the old memory and that of the new one, if the region could not be replaced.
+        while backing::remove(stag).is_some() {}
+    }
     TABLE.give_back(level, slot);
     probes::deregister(stag);
     Ok(())

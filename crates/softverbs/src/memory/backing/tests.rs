@@ -7,11 +7,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate};
 use rustix::io::pwrite;
 
+use super::super::exporters::{add_exporter, remove_exporter, tests::Notes};
 use super::super::table::{Change, Changed, Grant, Region, acquire, register, register_at, try_deregister};
 use super::super::table::{alloc_window, bind_window, free_window};
 use super::super::{Batch, change, fetch};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 use super::*;
 use crate::sys::{Process, page_size};
@@ -209,6 +211,35 @@ fn a_key_is_exported_without_file_while_its_backing_is_replaced() {
     drop(remove(stag));
     keep(stag, old).unwrap();
     assert_eq!(try_deregister(stag), Ok(()));
+}
+
+/// A peer may be copying to the old memory or to the new one, so both mappings stay until then.
+#[test]
+fn deregistration_removes_both_backings_after_a_failed_replacement() {
+    let page = page_size();
+    let peer = Arc::new(Notes::default());
+    add_exporter(&peer).unwrap();
+    for has_backing in [true, false] {
+        let memory = Memfd::new(2 * page as usize, SealFlags::SHRINK);
+        let region = Region { addr: memory.addr(), len: 64, access: RIGHTS, pd: PD };
+        let stag = if has_backing { memory.register(0, 64) } else { register(region).unwrap() };
+        let of = Access { rights: REMOTE_WRITE, ..access(&memory, stag, 0, 8) };
+        assert!(acquire(of, PD).ok().unwrap().export(of).is_some());
+        peer.copies_with(stag);
+        let Content::Shared(part) = content(memory.addr() + page, 64, true) else { panic!("a memfd") };
+        let other = Region { addr: memory.addr() + page, ..region };
+        let new = Changed::Memory(Backing::map(part, 64, RIGHTS));
+        let mut change = Change::begin(stag).unwrap();
+        assert_eq!(change.replace(other, memory.addr(), new), Err(libc::EBUSY));
+        change.withdraw();
+        let kept = || lock(BACKINGS.get()).iter().flatten().filter(|(of, _)| *of == stag).count();
+        assert_eq!(try_deregister(stag), Err(libc::EBUSY));
+        assert_eq!(kept(), 1 + usize::from(has_backing));
+        peer.copies_with(0);
+        assert_eq!(try_deregister(stag), Ok(()));
+        assert_eq!(kept(), 0, "a mapping and a descriptor");
+    }
+    assert!(remove_exporter(&peer));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! The connections at which a key is revoked.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 
@@ -10,22 +10,27 @@ use super::*;
 #[derive(Default)]
 pub(in super::super) struct Notes {
     keys: Mutex<Vec<u32>>,
-    /// The peer of the connection is busy with a copy.
-    held: AtomicBool,
+    /// The key with which the peer of the connection is copying; 0: none.
+    in_use: AtomicU32,
 }
 
 impl Exporter for Notes {
     fn revoke(&self, stag: u32, _until: Instant) -> bool {
         lock(&self.keys).push(stag);
-        !self.held.load(Ordering::Relaxed)
+        self.in_use.load(Ordering::Relaxed) != stag
     }
 
     fn is_released(&self) -> bool {
-        !self.held.load(Ordering::Relaxed)
+        self.in_use.load(Ordering::Relaxed) == 0
     }
 }
 
 impl Notes {
+    /// The peer copies with this key until the next call; 0: it does not copy.
+    pub(in super::super) fn copies_with(&self, stag: u32) {
+        self.in_use.store(stag, Ordering::Relaxed);
+    }
+
     pub(in super::super) fn has(&self, stag: u32) -> bool {
         lock(&self.keys).contains(&stag)
     }
@@ -70,7 +75,7 @@ fn an_ended_connection_is_kept_while_its_peer_uses_a_key() {
     for exporter in [&busy, &idle] {
         add_exporter(exporter).unwrap();
     }
-    busy.held.store(true, Ordering::Relaxed);
+    busy.copies_with(stag);
     assert_eq!(revoke(stag, Instant::now()), Err(libc::EBUSY));
     assert!(idle.take(stag) && busy.take(stag), "it is revoked at the others, too");
     assert!(!remove_exporter(&busy) && remove_exporter(&idle));
@@ -78,7 +83,7 @@ fn an_ended_connection_is_kept_while_its_peer_uses_a_key() {
     assert!(!remove_exporter(&busy), "again");
     assert!(busy.take(stag) && !idle.has(stag));
     assert!(Arc::strong_count(&busy) == 2 && Arc::strong_count(&idle) == 1);
-    busy.held.store(false, Ordering::Relaxed);
+    busy.copies_with(0);
     // The next connection that is added or removed finds that the copy is complete.
     add_exporter(&idle).unwrap();
     assert_eq!(Arc::strong_count(&busy), 1);
