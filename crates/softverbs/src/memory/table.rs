@@ -521,6 +521,8 @@ pub(crate) fn lose_writes(start: u64, end: u64) {
         for slot in chunks.iter().filter_map(OnceBox::get).flatten() {
             slot.lose_writes(start, end, meanwhile);
         }
+        // Either this finds the window, or the thread that binds it finds the mark.
+        fence(Ordering::SeqCst);
     }
 }
 

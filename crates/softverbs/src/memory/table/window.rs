@@ -13,7 +13,7 @@
 //! [`bind_window`], [`invalidate`] and [`free_window`] wait for accesses through the window that are in
 //! progress, so the caller must hold no grant.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use super::{Grant, MOVING, Region, SEALED, Slot, TABLE, VALID, WINDOWS, WITHDRAWN, random};
 use crate::sys::Errno;
@@ -168,6 +168,7 @@ pub(crate) fn bind_window(bind: Bind, by: Accessor) -> Result<(), Denied> {
     slot.uses.store(bind.region, Ordering::Relaxed);
     slot.stag.store(bind.rkey, Ordering::Relaxed);
     slot.state.fetch_or(VALID, Ordering::AcqRel);
+    fence(Ordering::SeqCst);
     // If writes were lost since the region was read, its mark is set by now, or [`super::lose_writes`] will
     // see the window.
     slot.access.fetch_or(region.lost(), Ordering::Relaxed);
