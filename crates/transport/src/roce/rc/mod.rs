@@ -272,7 +272,7 @@ impl Rc {
                 continue;
             }
             if !self.responder.deferred.is_empty() || self.responder.must_defer(operation, &packet) {
-                if !self.responder.defer(bytes) {
+                if !self.responder.defer(packet.bth.psn, bytes) {
                     host.dropped_packet(Dropped::Overflow);
                 }
                 continue;

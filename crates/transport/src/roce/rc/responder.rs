@@ -2,8 +2,9 @@
 //! The responder: carries out the requests of the peer in the order of their PSNs (IBTA 9.7.4).
 //!
 //! A packet with a later PSN than the expected one shows a loss: one NAK, then silence until the expected
-//! packet arrives. One with an earlier PSN is a duplicate: it is not carried out again, but acknowledged,
-//! answered from memory (a read) or from the saved result (an atomic operation, an atomic write, a flush).
+//! packet arrives ([`replies`]). One with an earlier PSN is a duplicate: it is not carried out again, but
+//! acknowledged, answered from memory (a read) or from the saved result (an atomic operation, an atomic
+//! write, a flush).
 
 mod execute;
 mod flush;
@@ -32,7 +33,7 @@ use crate::roce::wire::{AtomicEth, Extension, Nak, Opcode, Operation, Packet, Ps
 use crate::step::Quota;
 use crate::units::Errno;
 use crate::wr::WORD;
-use replies::{Replies, Reply};
+use replies::{Replies, Reply, higher};
 
 /// Requests that are carried out before an acknowledgement that is due leaves. A fixed trade-off, no
 /// prediction: the peer prepares its next requests while this side carries out more of those that have
@@ -53,13 +54,13 @@ pub(super) struct Responder {
     terms: Option<ReceiveTerms>,
     expected: Psn,
     msn: u32,
-    /// A NAK was sent for the expected packet.
+    /// A NAK was sent for the expected packet, or waits to be sent.
     is_silent: bool,
     replies: Replies,
     /// An atomic write that waits for a flush to persistence, and the packets behind it.
     pub deferred: VecDeque<Vec<u8>>,
-    /// There was no room for a packet behind those.
-    has_overflowed: bool,
+    /// The highest PSN behind those for which there was no room.
+    overflowed: Option<Psn>,
     /// The results of the last requests that must not be carried out again, for duplicates.
     saved: VecDeque<Saved>,
     ack_due: bool,
@@ -83,7 +84,7 @@ impl Responder {
             is_silent: false,
             replies: Replies::default(),
             deferred: VecDeque::new(),
-            has_overflowed: false,
+            overflowed: None,
             saved: VecDeque::new(),
             ack_due: false,
             unacknowledged: 0,
@@ -126,16 +127,16 @@ impl Responder {
         if distance > 0 {
             host.dropped_packet(Dropped::Psn);
             self.gap();
+            self.replies.note_dropped(psn);
             return Ok(());
         }
         if distance < 0 {
-            self.duplicate(host, &terms, operation, packet, distance);
+            self.duplicate(&terms, operation, packet, distance);
             return Ok(());
         }
         match self.execute(host, &terms, operation, packet) {
             Ok(packets) => {
-                self.is_silent = false;
-                self.expected = psn.add(packets);
+                self.expect(psn.add(packets));
                 // A response is an acknowledgement.
                 if !operation.has_response() {
                     self.count_unacknowledged(psn, packet.bth.ack_req);
@@ -174,8 +175,7 @@ impl Responder {
             None => self.small_writes(host, &terms, run),
         };
         if count > 0 {
-            self.is_silent = false;
-            self.expected = psn.add(count as u32);
+            self.expect(psn.add(count as u32));
         }
         for (n, ack_req) in (0..).zip(run.ack_reqs().take(count)) {
             self.count_unacknowledged(psn.add(n), ack_req);
@@ -247,31 +247,40 @@ impl Responder {
         self.acknowledged = psn;
     }
 
-    /// Packets before this one were lost.
+    /// All packets before `next` were executed.
+    fn expect(&mut self, next: Psn) {
+        self.expected = next;
+        self.is_silent = self.replies.has_nak() && self.replies.advance_nak(next, self.msn);
+    }
+
+    /// Packets before this one were lost. While an RNR NAK is queued, the peer needs no other one, which
+    /// would cost it a retry: it will send them again.
     fn gap(&mut self) {
-        if !self.is_silent {
+        if !self.is_silent && !self.replies.has_rnr() {
             self.negative(Syndrome::Nak(Nak::PsnSequence));
         }
     }
 
     /// The link had no room for packets, and all that it had room for were received. In the middle of a
     /// message the expected packet is most likely one of the others: a peer sends a message without a pause.
-    /// Those were the last ones of a burst, so no packet behind them shows the gap.
+    /// Those were the last ones of a burst, so no packet behind them shows the gap. Their PSNs are not known:
+    /// if the expected packet arrives before the NAK can leave, the timer of the peer finds the others.
     pub(super) fn lost_packets(&mut self) {
         if self.inbound.has_begun() && self.deferred.is_empty() {
             self.gap();
         }
     }
 
-    /// Answers for the expected packet; then it must come again.
+    /// Requests the expected packet again.
     fn negative(&mut self, syndrome: Syndrome) {
         self.acknowledge();
-        let reply = Reply::Ack { psn: self.expected, msn: self.msn, syndrome };
-        self.is_silent = self.replies.push(reply);
+        self.replies.set_nak(self.expected, self.msn, syndrome);
+        self.is_silent = true;
     }
 
     fn refuse(&mut self, psn: Psn, refusal: Refusal) -> End {
         let syndrome = Syndrome::Nak(refusal.cause.nak());
+        self.replies.withdraw_nak();
         self.acknowledge();
         self.replies.push(Reply::Ack { psn, msn: self.msn, syndrome });
         self.refused = Some((psn, syndrome));
@@ -303,33 +312,21 @@ impl Responder {
 
     /// A request that was carried out: its acknowledgement or response was lost, or the network duplicated
     /// it.
-    fn duplicate(
-        &mut self,
-        host: &mut impl Host,
-        terms: &ReceiveTerms,
-        operation: Operation,
-        packet: &Packet<'_>,
-        distance: i32,
-    ) {
+    fn duplicate(&mut self, terms: &ReceiveTerms, operation: Operation, packet: &Packet<'_>, distance: i32) {
         let psn = packet.bth.psn;
         match packet.extension {
             Extension::Reth(reth) if operation == Operation::ReadRequest => {
                 let packets = packets_of(reth.len, terms);
                 let was_requested = i64::from(distance) + i64::from(packets) <= 0;
                 let access = access_of(&reth, REMOTE_READ);
-                if was_requested
-                    && terms.access & REMOTE_READ != 0
-                    && self.replies.has_room(terms.reads, true)
-                {
-                    self.acknowledge();
+                if was_requested && terms.access & REMOTE_READ != 0 {
                     // The region may be deregistered by now. That ends the connection of a peer that still
                     // waits for the response, and no other: a late duplicate means nothing to its sender.
-                    let syndrome = Syndrome::Nak(Nak::RemoteAccess);
-                    self.replies.push(if reth.len == 0 || host.check(access).is_ok() {
-                        Reply::read(psn, self.msn, access, true, None)
-                    } else {
-                        Reply::Ack { psn, msn: self.msn, syndrome }
-                    });
+                    let reply = Reply::read(psn, self.msn, access, true, None);
+                    if self.replies.has_room(terms.reads, true) {
+                        self.acknowledge();
+                        self.replies.push(reply);
+                    }
                 }
             }
             _ if operation.has_response() => {

@@ -6,7 +6,7 @@
 //! the range durable. Later requests are executed in the meantime, except an ATOMIC WRITE, by which a program
 //! publishes that the data before it are durable: it is deferred, and so are all packets behind it.
 
-use super::{Responder, access_of};
+use super::{Responder, access_of, higher};
 use crate::access::{FLUSH_PERSISTENT, REMOTE_WRITE};
 use crate::host::{Durable, Host, Served};
 use crate::limits::MAX_DEFERRED_PACKETS;
@@ -59,9 +59,9 @@ impl Responder {
             && self.replies.await_durability()
     }
 
-    /// Defers a packet: an ATOMIC WRITE that must wait, or a packet behind it. False: there is no room for
-    /// it.
-    pub(in crate::roce::rc) fn defer(&mut self, packet: &[u8]) -> bool {
+    /// Defers a packet with this PSN: an ATOMIC WRITE that must wait, or a packet behind it. False: there is
+    /// no room for it.
+    pub(in crate::roce::rc) fn defer(&mut self, psn: Psn, packet: &[u8]) -> bool {
         let mut copy = Vec::new();
         let has_room = self.deferred.len() < MAX_DEFERRED_PACKETS
             && self.deferred.try_reserve(1).is_ok()
@@ -69,16 +69,24 @@ impl Responder {
         if has_room {
             copy.extend_from_slice(packet);
             self.deferred.push_back(copy);
+        } else {
+            self.overflowed = higher(self.overflowed, psn);
         }
-        self.has_overflowed |= !has_room;
         has_room
     }
 
     /// Deferred packets were executed. After the last one, those for which there was no room are reported as
     /// a gap: they may have been the last ones, behind which no packet shows it.
     pub(in crate::roce::rc) fn resumed(&mut self) {
-        if self.deferred.is_empty() && std::mem::take(&mut self.has_overflowed) {
-            self.gap();
+        if self.deferred.is_empty() {
+            match self.overflowed.take() {
+                Some(psn) if psn.distance(self.expected) >= 0 => {
+                    self.gap();
+                    self.replies.note_dropped(psn);
+                }
+                Some(_) => self.ack_due = true,
+                None => {}
+            }
         }
     }
 

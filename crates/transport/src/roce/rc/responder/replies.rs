@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Replies to the peer: they leave in the order of the requests, so that no ACK overtakes the data of a read.
+//!
+//! A NAK for the expected packet leaves behind all of them. If that packet is executed before the NAK could
+//! leave (copies of packets arrive late and out of order), the NAK follows the expected PSN as long as
+//! packets behind it were dropped; otherwise it is withdrawn.
 
 use std::collections::VecDeque;
 
@@ -33,7 +37,7 @@ pub(super) enum Reply {
         /// The request is a duplicate.
         repeated: bool,
     },
-    /// Acknowledges everything up to this PSN, or, with another syndrome, everything before it.
+    /// Acknowledges everything up to this PSN; as a refusal or an RNR NAK, everything before it.
     Ack { psn: Psn, msn: u32, syndrome: Syndrome },
 }
 
@@ -47,11 +51,11 @@ impl Reply {
         Self::read(psn, msn, Access { stag: 0, addr: 0, len: 0, rights: 0 }, repeated, pending)
     }
 
-    /// Whether it is a response, or a refusal in its place, to a duplicate or to a new request.
+    /// Whether it is a response to a duplicate or to a new request.
     fn is_answer(&self, to_duplicate: bool) -> bool {
         match *self {
             Self::Read { repeated, .. } | Self::Atomic { repeated, .. } => repeated == to_duplicate,
-            Self::Ack { .. } => to_duplicate && self.is_refusal(),
+            Self::Ack { .. } => false,
         }
     }
 
@@ -69,18 +73,18 @@ impl Reply {
         matches!(self, Self::Ack { syndrome: Syndrome::Rnr { .. }, .. })
     }
 
-    /// A NAK for packets that were lost.
-    fn is_gap(&self) -> bool {
-        matches!(self, Self::Ack { syndrome: Syndrome::Nak(Nak::PsnSequence), .. })
-    }
-
     /// A NAK that ends the connection of a peer that still waits for this request.
     fn is_refusal(&self) -> bool {
-        match self {
-            Self::Ack { syndrome: Syndrome::Nak(code), .. } => *code != Nak::PsnSequence,
-            _ => false,
-        }
+        matches!(self, Self::Ack { syndrome: Syndrome::Nak(_), .. })
     }
+}
+
+/// A NAK for the expected packet: PSN sequence error, or RNR. It acknowledges everything before that packet.
+#[derive(Clone, Copy, Debug)]
+struct PendingNak {
+    psn: Psn,
+    msn: u32,
+    syndrome: Syndrome,
 }
 
 /// The result of [`Replies::send`].
@@ -97,8 +101,14 @@ pub(in crate::roce::rc) enum Replied {
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     queue: VecDeque<Reply>,
-    /// Responses and refusals in the queue, to new requests and to duplicates: the peer counts each request
-    /// once, so a duplicate takes no room from a new one.
+    /// Is sent behind the queue.
+    nak: Option<PendingNak>,
+    /// An RNR NAK for a request that was executed meanwhile is in the queue.
+    has_rnr: bool,
+    /// The highest PSN that was dropped since one of these two was set.
+    dropped: Option<Psn>,
+    /// Responses in the queue to new requests and to duplicates: the peer counts each request once, so a
+    /// duplicate takes no room from a new one.
     answers: [usize; 2],
     next_number: u64,
     blocked: bool,
@@ -110,7 +120,8 @@ impl Replies {
     /// ENOMEM.
     pub(super) fn open(&mut self, reads: usize) -> Result<(), Errno> {
         self.max = 4 * reads + SPARE_REPLIES;
-        self.queue.try_reserve_exact(self.max).map_err(|_| libc::ENOMEM)
+        // One more for an RNR NAK.
+        self.queue.try_reserve_exact(self.max + 1).map_err(|_| libc::ENOMEM)
     }
 
     /// Whether one more read or atomic operation may be taken, or a duplicate of one.
@@ -124,7 +135,7 @@ impl Replies {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.queue.is_empty() && self.nak.is_none()
     }
 
     /// The number of the next flush.
@@ -137,52 +148,95 @@ impl Replies {
         self.blocked = false;
     }
 
-    /// Adds a reply. Of ACKs and NAKs behind each other, one is left, however many packets the peer sends
-    /// between two reads: the last one, unless it is an ACK that covers less than the NAK before it. A
-    /// refusal stays beside an ACK of later requests, which would hide it, and so does an RNR NAK. False: the
-    /// reply was dropped. The queue is full, and the peer repeats the request; or it is a NAK for a gap
-    /// behind an RNR NAK, from which the peer sends everything again: the NAK would cost it a retry.
-    pub(super) fn push(&mut self, reply: Reply) -> bool {
-        if reply.is_gap() && self.queue.iter().any(Reply::is_rnr) {
+    /// Whether a NAK waits to be sent.
+    #[inline]
+    pub(super) fn has_nak(&self) -> bool {
+        self.nak.is_some() || self.has_rnr
+    }
+
+    /// Whether an RNR NAK for a request that was executed meanwhile waits to be sent.
+    pub(super) fn has_rnr(&self) -> bool {
+        self.has_rnr
+    }
+
+    /// Sends a NAK for the expected packet when the replies before it have left. It replaces an RNR NAK for
+    /// an earlier packet.
+    pub(super) fn set_nak(&mut self, psn: Psn, msn: u32, syndrome: Syndrome) {
+        self.withdraw_rnr();
+        self.nak = Some(PendingNak { psn, msn, syndrome });
+    }
+
+    /// A packet behind the expected one was dropped.
+    pub(super) fn note_dropped(&mut self, psn: Psn) {
+        if self.has_nak() {
+            self.dropped = higher(self.dropped, psn);
+        }
+    }
+
+    /// The packet of the NAK was executed before the NAK could leave, and `next` is the next expected PSN.
+    /// Whether the NAK is for that one now, since packets from there on were dropped.
+    ///
+    /// An RNR NAK remains one for its packet then, in the queue: the request behind that may need no receive,
+    /// and a NAK for a sequence error would cost the peer a retry.
+    #[cold]
+    pub(super) fn advance_nak(&mut self, next: Psn, msn: u32) -> bool {
+        if self.dropped.is_none_or(|dropped| dropped.distance(next) < 0) {
+            self.withdraw_nak();
             return false;
         }
-        if let (Some(last), Reply::Ack { psn, .. }) = (self.queue.back_mut(), &reply) {
-            if let Reply::Ack { psn: before, .. } = *last {
-                let distance = psn.distance(before);
-                match (last.is_refusal(), reply.is_refusal()) {
-                    (true, true) if distance == 0 => return true,
-                    (true, _) => {}
-                    (false, true) if distance > 0 => {
-                        self.answers[1] += 1;
-                        *last = reply;
-                        return true;
-                    }
-                    (false, true) => {}
-                    // A copy of the request came from a former link, and has been executed. What followed the
-                    // request was dropped, and the peer knows that from the RNR NAK alone.
-                    (false, false) if last.is_rnr() && reply.is_ack() && distance >= 0 => {}
-                    (false, false) => {
-                        // Behind the packet that a NAK requests: it has arrived.
-                        if last.is_ack() || !reply.is_ack() || distance >= 0 {
-                            *last = reply;
-                        }
-                        return true;
-                    }
+        match &mut self.nak {
+            Some(PendingNak { psn, msn, syndrome: syndrome @ Syndrome::Rnr { .. } }) => {
+                if !self.has_rnr {
+                    self.queue.push_back(Reply::Ack { psn: *psn, msn: *msn, syndrome: *syndrome });
+                    self.has_rnr = true;
                 }
+                self.nak = None;
+                false
+            }
+            Some(nak) => {
+                (nak.psn, nak.msn) = (next, msn);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// No NAK is sent: what it was for has arrived, or the connection ends.
+    pub(super) fn withdraw_nak(&mut self) {
+        (self.nak, self.dropped) = (None, None);
+        self.withdraw_rnr();
+    }
+
+    fn withdraw_rnr(&mut self) {
+        if std::mem::take(&mut self.has_rnr) {
+            self.queue.retain(|reply| !reply.is_rnr());
+        }
+    }
+
+    /// Adds a reply. Of ACKs behind each other the last one is left, however many packets the peer sends
+    /// between two reads, and a refusal replaces them. If the queue is full, the reply is dropped, and the
+    /// peer repeats the request.
+    pub(super) fn push(&mut self, reply: Reply) {
+        if let (Some(last @ Reply::Ack { .. }), Reply::Ack { .. }) = (self.queue.back(), &reply) {
+            if last.is_refusal() {
+                return;
+            }
+            // Only the RNR NAK tells the peer that packets were dropped.
+            if !last.is_rnr() {
+                self.queue.pop_back();
             }
         }
-        if self.queue.len() >= self.max {
-            return false;
+        if self.queue.len() < self.max {
+            self.answers[0] += usize::from(reply.is_answer(false));
+            self.answers[1] += usize::from(reply.is_answer(true));
+            self.queue.push_back(reply);
         }
-        self.answers[0] += usize::from(reply.is_answer(false));
-        self.answers[1] += usize::from(reply.is_answer(true));
-        self.queue.push_back(reply);
-        true
     }
 
     fn count(&mut self) {
         let of = |kind| self.queue.iter().filter(|reply| reply.is_answer(kind)).count();
         self.answers = [false, true].map(of);
+        self.has_rnr = self.queue.iter().any(Reply::is_rnr);
     }
 
     /// What this number stands for is durable, or cannot be made so; gives its PSN.
@@ -198,16 +252,20 @@ impl Replies {
 
     /// Drops the first response of a read and all behind it.
     pub(super) fn discard_reads(&mut self) {
-        let keep = self.queue.iter().position(|reply| matches!(reply, Reply::Read { .. }));
-        self.queue.truncate(keep.unwrap_or(self.queue.len()));
-        self.count();
+        self.discard(|reply| matches!(reply, Reply::Read { .. }));
     }
 
     /// Drops the reply with this PSN and all behind it.
     pub(super) fn discard_from(&mut self, psn: Psn) {
-        let keep = self.queue.iter().position(|reply| reply.psn().distance(psn) >= 0);
-        self.queue.truncate(keep.unwrap_or(self.queue.len()));
-        self.count();
+        self.discard(|reply| reply.psn().distance(psn) >= 0);
+    }
+
+    fn discard(&mut self, is_first: impl Fn(&Reply) -> bool) {
+        if let Some(first) = self.queue.iter().position(is_first) {
+            self.queue.truncate(first);
+            (self.nak, self.dropped) = (None, None);
+            self.count();
+        }
     }
 
     /// Sends replies. `Err`: the memory of a new read, which has this PSN, is gone; no reply is left.
@@ -219,13 +277,32 @@ impl Replies {
         budget: &mut Quota,
     ) -> Result<Replied, Psn> {
         loop {
-            let Some(front) = self.queue.front_mut() else { return Ok(Replied::All) };
+            if self.is_empty() {
+                return Ok(Replied::All);
+            }
             if self.blocked {
                 return Ok(Replied::Blocked);
             }
             if budget.is_used_up() {
                 return Ok(Replied::Busy);
             }
+            let is_last = self.queue.len() <= 1;
+            let (front, nak) = match (self.queue.front_mut(), self.nak) {
+                // The NAK acknowledges the same.
+                (Some(front), Some(nak)) if is_last && front.is_ack() => (None, Some(nak)),
+                (Some(front), _) => (Some(front), None),
+                (None, nak) => (None, nak),
+            };
+            if let Some(PendingNak { psn, msn, syndrome }) = nak {
+                self.blocked = !send_ack(host, buf, terms, psn, Aeth { syndrome, msn });
+                if !self.blocked {
+                    budget.charge(1, buf.len());
+                    self.queue.clear();
+                    (self.nak, self.dropped) = (None, None);
+                }
+                continue;
+            }
+            let Some(front) = front else { return Ok(Replied::All) };
             let is_complete = match front {
                 Reply::Read { pending: Some(_), .. } => return Ok(Replied::All),
                 Reply::Read { psn, msn, access, sent, pending: None, repeated } => {
@@ -242,11 +319,11 @@ impl Replies {
                         // Only a peer that still waits for the data acts on this NAK.
                         Err(_) if *repeated => {
                             let syndrome = Syndrome::Nak(Nak::RemoteAccess);
-                            *front = Reply::Ack { psn, msn: *msn, syndrome };
-                            continue;
+                            send_ack(host, buf, terms, psn, Aeth { syndrome, msn: *msn }).then_some(true)
                         }
                         Err(_) => {
                             self.queue.clear();
+                            (self.nak, self.dropped) = (None, None);
                             self.count();
                             return Err(psn);
                         }
@@ -259,9 +336,8 @@ impl Replies {
                     buf.send(host, NO_PAYLOAD).is_ok_and(|sent| sent).then_some(true)
                 }
                 Reply::Ack { psn, msn, syndrome } => {
-                    let extension = Extension::Aeth(Aeth { syndrome: *syndrome, msn: *msn });
-                    buf.begin(bth(terms, Operation::Acknowledge, *psn), &extension, 0);
-                    buf.send(host, NO_PAYLOAD).is_ok_and(|sent| sent).then_some(true)
+                    let aeth = Aeth { syndrome: *syndrome, msn: *msn };
+                    send_ack(host, buf, terms, *psn, aeth).then_some(true)
                 }
             };
             let Some(is_complete) = is_complete else {
@@ -272,14 +348,35 @@ impl Replies {
             if is_complete {
                 self.answers[0] -= usize::from(front.is_answer(false));
                 self.answers[1] -= usize::from(front.is_answer(true));
+                if front.is_rnr() {
+                    self.has_rnr = false;
+                    self.dropped = self.dropped.filter(|_| self.nak.is_some());
+                }
                 self.queue.pop_front();
             }
         }
     }
 }
 
+/// The higher one of a PSN, if there is one, and another.
+pub(super) fn higher(psn: Option<Psn>, other: Psn) -> Option<Psn> {
+    psn.filter(|psn| psn.distance(other) > 0).or(Some(other))
+}
+
 fn bth(terms: &ReceiveTerms, operation: Operation, psn: Psn) -> Bth {
     Bth { pkey: terms.pkey, ..Bth::new(Opcode::Rc(operation), terms.dest_qp, psn) }
+}
+
+/// Sends an ACK or a NAK. False: the link is full.
+fn send_ack(
+    host: &mut impl PacketLink,
+    buf: &mut PacketBuf,
+    terms: &ReceiveTerms,
+    psn: Psn,
+    aeth: Aeth,
+) -> bool {
+    buf.begin(bth(terms, Operation::Acknowledge, psn), &Extension::Aeth(aeth), 0);
+    buf.send(host, NO_PAYLOAD).is_ok_and(|sent| sent)
 }
 
 /// Sends a packet with the data of a read; see [`PacketLink::send_packet`].
