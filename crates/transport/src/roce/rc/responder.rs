@@ -323,12 +323,15 @@ impl Responder {
                     // The region may be deregistered by now. That ends the connection of a peer that still
                     // waits for the response, and no other: a late duplicate means nothing to its sender.
                     let reply = Reply::read(psn, self.msn, access, true, None);
-                    if self.replies.has_room(terms.reads, true) {
+                    if !self.replies.replace_read(psn, terms.mtu.bytes(), reply)
+                        && self.replies.has_room(terms.reads, true)
+                    {
                         self.acknowledge();
                         self.replies.push(reply);
                     }
                 }
             }
+            _ if operation.has_response() && self.replies.has_duplicate(psn) => {}
             _ if operation.has_response() => {
                 // The latest: PSNs come again.
                 let saved = self.saved.iter().rev().find(|saved| saved.psn == psn).copied();

@@ -213,6 +213,29 @@ impl Replies {
         }
     }
 
+    /// Whether the response to a duplicate with this PSN is in the queue, and nothing of it was sent.
+    pub(super) fn has_duplicate(&self, psn: Psn) -> bool {
+        self.queue.iter().any(|queued| match *queued {
+            Reply::Atomic { psn: queued, repeated, .. } => repeated && queued == psn,
+            Reply::Read { psn: queued, sent, repeated, .. } => repeated && sent == 0 && queued == psn,
+            Reply::Ack { .. } => false,
+        })
+    }
+
+    /// Puts the response to a duplicate of a read in the place of one to an earlier duplicate of the same
+    /// read, of which nothing from this PSN on was sent. The peer has received everything before the packet
+    /// that it requests.
+    pub(super) fn replace_read(&mut self, psn: Psn, mtu: usize, reply: Reply) -> bool {
+        let includes = |queued: &&mut Reply| match **queued {
+            Reply::Read { psn: first, access, sent, repeated: true, .. } => {
+                let offset = psn.distance(first) as i64 * mtu as i64;
+                offset == 0 && sent == 0 || (1.max(sent as i64)..access.len as i64).contains(&offset)
+            }
+            _ => false,
+        };
+        self.queue.iter_mut().find(includes).map(|queued| *queued = reply).is_some()
+    }
+
     /// Adds a reply. Of ACKs behind each other the last one is left, however many packets the peer sends
     /// between two reads, and a refusal replaces them. If the queue is full, the reply is dropped, and the
     /// peer repeats the request.

@@ -76,6 +76,68 @@ fn a_duplicate_is_not_one_read_too_many() {
     assert_eq!(pair.done(0), [(1, OK), (2, OK)]);
 }
 
+/// The rest of a read is requested while the response to an earlier duplicate is queued, and no further
+/// duplicate has room. If the memory is gone by then, the NAK is for the packet that the peer waits for.
+#[test]
+fn a_duplicate_replaces_an_earlier_one_of_the_same_read() {
+    for (before, after) in [(None, None), (None, Some(State::Unmapped)), (Some(State::Deregistered), None)] {
+        let is_gone = before.or(after).is_some();
+        let mut pair = Pair::with(|path, terms| (path.reads, terms.reads, terms.timeout) = (1, 1, 0));
+        pair.post(0, wr(1, Op::Read, 0, 600, 0x8000));
+        pair.step(0, reason::POSTED);
+        let request = pair.hosts[0].link.sent[0].clone();
+        pair.carry(0, &mut |_, _| Fate::Arrives);
+        pair.step(1, reason::READABLE);
+        let responses = std::mem::take(&mut pair.hosts[1].link.sent);
+        let changes = |pair: &mut Pair, state: Option<State>| {
+            let region = &mut pair.hosts[1].memory.table[0];
+            region.state = state.unwrap_or(region.state);
+        };
+        changes(&mut pair, before);
+        // A copy of the request is answered later; the second response overtakes the first one.
+        pair.hosts[1].link.room = Some(0);
+        pair.hosts[1].link.arrived.push_back(request);
+        pair.step(1, reason::READABLE);
+        for at in [1, 0, 2] {
+            pair.hosts[0].link.arrived.push_back(responses[at].clone());
+            pair.step(0, reason::READABLE);
+        }
+        pair.carry(0, &mut |_, _| Fate::Arrives);
+        pair.step(1, reason::READABLE);
+        changes(&mut pair, after);
+        pair.hosts[1].link.room = None;
+        pair.step(1, reason::WRITABLE);
+        assert_eq!(pair.hosts[1].link.sent.len(), if is_gone { 1 } else { 2 });
+        pair.settle();
+        let status = if is_gone { status::REM_ACCESS_ERR } else { OK };
+        assert_eq!(pair.done(0), [(1, status)]);
+    }
+}
+
+/// Half of a response was sent when its memory is gone and another copy of the request arrives: the NAK is
+/// for the first packet that was not sent.
+#[test]
+fn a_duplicate_does_not_replace_a_response_that_has_begun() {
+    let mut pair = Pair::with(|path, terms| (path.reads, terms.reads, terms.timeout) = (1, 1, 0));
+    pair.post(0, wr(1, Op::Read, 0, 600, 0x8000));
+    pair.step(0, reason::POSTED);
+    let request = pair.hosts[0].link.sent[0].clone();
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    pair.step(1, reason::READABLE);
+    pair.hosts[1].link.sent.clear();
+    pair.hosts[1].link.room = Some(2);
+    pair.hosts[1].link.arrived.push_back(request.clone());
+    pair.step(1, reason::READABLE);
+    assert_eq!(pair.hosts[1].link.sent.len(), 2);
+    pair.hosts[1].memory.table[0].state = State::Deregistered;
+    pair.hosts[1].link.arrived.push_back(request);
+    pair.step(1, reason::READABLE);
+    pair.hosts[1].link.room = None;
+    pair.step(1, reason::WRITABLE);
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, status::REM_ACCESS_ERR)]);
+}
+
 /// A NAK behind a read that waits for durability is sent after its response, although the connection has
 /// ended.
 #[test]
