@@ -320,8 +320,6 @@ impl Responder {
                 let was_requested = i64::from(distance) + i64::from(packets) <= 0;
                 let access = access_of(&reth, REMOTE_READ);
                 if was_requested && terms.access & REMOTE_READ != 0 {
-                    // The region may be deregistered by now. That ends the connection of a peer that still
-                    // waits for the response, and no other: a late duplicate means nothing to its sender.
                     let reply = Reply::read(psn, self.msn, access, true, None);
                     if !self.replies.replace_read(psn, terms.mtu.bytes(), reply)
                         && self.replies.has_room(terms.reads, true)

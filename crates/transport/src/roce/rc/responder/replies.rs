@@ -309,13 +309,8 @@ impl Replies {
             if budget.is_used_up() {
                 return Ok(Replied::Busy);
             }
-            let is_last = self.queue.len() <= 1;
-            let (front, nak) = match (self.queue.front_mut(), self.nak) {
-                // The NAK acknowledges the same.
-                (Some(front), Some(nak)) if is_last && front.is_ack() => (None, Some(nak)),
-                (Some(front), _) => (Some(front), None),
-                (None, nak) => (None, nak),
-            };
+            // It acknowledges what an ACK before it does.
+            let nak = self.nak.filter(|_| self.queue.iter().all(Reply::is_ack));
             if let Some(PendingNak { psn, msn, syndrome }) = nak {
                 self.blocked = !send_ack(host, buf, terms, psn, Aeth { syndrome, msn });
                 if !self.blocked {
@@ -325,7 +320,7 @@ impl Replies {
                 }
                 continue;
             }
-            let Some(front) = front else { return Ok(Replied::All) };
+            let Some(front) = self.queue.front_mut() else { return Ok(Replied::All) };
             let is_complete = match front {
                 Reply::Read { pending: Some(_), .. } => return Ok(Replied::All),
                 Reply::Read { psn, msn, access, sent, pending: None, repeated } => {
@@ -339,15 +334,14 @@ impl Replies {
                             Some(is_last)
                         }
                         Ok(false) => None,
-                        // Only a peer that still waits for the data acts on this NAK.
+                        // The region may be deregistered by now. Only a peer that still waits for the data
+                        // acts on this NAK: a late duplicate means nothing to its sender.
                         Err(_) if *repeated => {
                             let syndrome = Syndrome::Nak(Nak::RemoteAccess);
                             send_ack(host, buf, terms, psn, Aeth { syndrome, msn: *msn }).then_some(true)
                         }
                         Err(_) => {
-                            self.queue.clear();
-                            (self.nak, self.dropped) = (None, None);
-                            self.count();
+                            self.discard(|_| true);
                             return Err(psn);
                         }
                     }

@@ -76,19 +76,26 @@ fn a_duplicate_is_not_one_read_too_many() {
     assert_eq!(pair.done(0), [(1, OK), (2, OK)]);
 }
 
+/// A read of three packets, one at a time and without a timer: its request, and the responses, which are on
+/// their way.
+fn answered_read() -> (Pair, Vec<u8>, Vec<Vec<u8>>) {
+    let mut pair = Pair::with(|path, terms| (path.reads, terms.reads, terms.timeout) = (1, 1, 0));
+    pair.post(0, wr(1, Op::Read, 0, 600, 0x8000));
+    pair.step(0, reason::POSTED);
+    let request = pair.hosts[0].link.sent[0].clone();
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    pair.step(1, reason::READABLE);
+    let responses = std::mem::take(&mut pair.hosts[1].link.sent);
+    (pair, request, responses)
+}
+
 /// The rest of a read is requested while the response to an earlier duplicate is queued, and no further
 /// duplicate has room. If the memory is gone by then, the NAK is for the packet that the peer waits for.
 #[test]
 fn a_duplicate_replaces_an_earlier_one_of_the_same_read() {
     for (before, after) in [(None, None), (None, Some(State::Unmapped)), (Some(State::Deregistered), None)] {
         let is_gone = before.or(after).is_some();
-        let mut pair = Pair::with(|path, terms| (path.reads, terms.reads, terms.timeout) = (1, 1, 0));
-        pair.post(0, wr(1, Op::Read, 0, 600, 0x8000));
-        pair.step(0, reason::POSTED);
-        let request = pair.hosts[0].link.sent[0].clone();
-        pair.carry(0, &mut |_, _| Fate::Arrives);
-        pair.step(1, reason::READABLE);
-        let responses = std::mem::take(&mut pair.hosts[1].link.sent);
+        let (mut pair, request, responses) = answered_read();
         let changes = |pair: &mut Pair, state: Option<State>| {
             let region = &mut pair.hosts[1].memory.table[0];
             region.state = state.unwrap_or(region.state);
@@ -118,13 +125,7 @@ fn a_duplicate_replaces_an_earlier_one_of_the_same_read() {
 /// for the first packet that was not sent.
 #[test]
 fn a_duplicate_does_not_replace_a_response_that_has_begun() {
-    let mut pair = Pair::with(|path, terms| (path.reads, terms.reads, terms.timeout) = (1, 1, 0));
-    pair.post(0, wr(1, Op::Read, 0, 600, 0x8000));
-    pair.step(0, reason::POSTED);
-    let request = pair.hosts[0].link.sent[0].clone();
-    pair.carry(0, &mut |_, _| Fate::Arrives);
-    pair.step(1, reason::READABLE);
-    pair.hosts[1].link.sent.clear();
+    let (mut pair, request, _) = answered_read();
     pair.hosts[1].link.room = Some(2);
     pair.hosts[1].link.arrived.push_back(request.clone());
     pair.step(1, reason::READABLE);

@@ -23,8 +23,7 @@ fn receive_late(pair: &mut Pair, copies: &[usize], is_queued: bool) {
     pair.post_receive(1, 20, 0x7000, 1024);
     pair.hosts[1].link.arrived.extend(copies);
     pair.step(1, reason::READABLE);
-    pair.hosts[1].link.room = None;
-    pair.step(1, reason::WRITABLE);
+    reply(pair);
     pair.settle();
     pair.expire(0);
     pair.settle();
