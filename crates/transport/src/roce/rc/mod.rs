@@ -181,6 +181,7 @@ impl Rc {
         stepped: &mut Stepped,
     ) -> Result<(), End> {
         let (mut to_send, mut to_receive) = (budget.send, budget.receive);
+        self.responder.inbound.rq.deliver_kept(host);
         if why & reason::DISCONNECT != 0 {
             // All packets that have arrived, whatever the budget: there is no later step for them, and the
             // peer may have acknowledged requests before it disconnected.
@@ -192,7 +193,6 @@ impl Rc {
         if why & reason::WRITABLE != 0 {
             self.unblock(host.peer_makes_room());
         }
-        self.responder.inbound.rq.deliver_kept(host);
         let drained = self.receive_all(host, &mut to_receive, &mut to_send);
         if matches!(drained, Ok(true)) && host.has_lost_packets() {
             self.responder.lost_packets();

@@ -54,6 +54,23 @@ fn a_repeated_rnr_nak_is_one() {
     assert_eq!(pair.done(0), [(1, OK)]);
 }
 
+/// The completion queue has room again when the program disconnects: a send that has arrived is received.
+#[test]
+fn a_send_before_a_disconnect_finds_room() {
+    let mut pair = Pair::with(|_, terms| terms.rnr_retries = 1);
+    pair.hosts[1].queues.recv_cq.room = 0;
+    (1..3).for_each(|id| pair.post(0, wr(id, Op::Send, 0, 8, 0)));
+    (20..22).for_each(|id| pair.post_receive(1, id, 0x7000, 8));
+    pair.settle();
+    assert!(pair.expire(0));
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    pair.hosts[1].queues.recv_cq.room = 2;
+    pair.step(1, reason::READABLE | reason::DISCONNECT);
+    pair.settle();
+    assert_eq!(pair.done(1), [(20, OK), (21, OK)]);
+    assert_eq!(pair.done(0), [(1, OK), (2, OK)]);
+}
+
 /// A duplicate of a read whose response is still queued takes no room from the next read.
 #[test]
 fn a_duplicate_is_not_one_read_too_many() {
