@@ -146,14 +146,22 @@ pub(super) struct Checker {
     pub now: Stamp,
     /// Faults of network and driver.
     pub faults: u64,
+    /// How many of them have lost a packet, or may hide that a packet was dropped.
+    pub losses: u64,
     /// A link has changed: a NAK may overtake a response, after which its sender only repeats the NAK.
     pub has_changed: bool,
 }
 
 impl Checker {
     pub(super) fn begin(&mut self) {
-        (self.now, self.faults, self.has_changed) = (0, 0, false);
+        (self.now, self.faults, self.losses, self.has_changed) = (0, 0, 0, false);
         self.sides.iter_mut().for_each(Model::begin);
+    }
+
+    /// The network, or a side that leaves shared memory, has lost packets.
+    pub(super) fn loses(&mut self, packets: usize) {
+        self.faults += packets as u64;
+        self.losses += packets as u64;
     }
 
     pub(super) fn posted(&mut self, me: usize, wr: SendWr) {

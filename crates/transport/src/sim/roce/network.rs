@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use crate::roce::wire::{Extension, Packet, Syndrome};
 use crate::units::Micros;
 
 struct Flight {
@@ -33,6 +34,16 @@ impl Network {
     /// Packets that may arrive now.
     pub(super) fn arrivals(&self, now: Micros) -> usize {
         self.flights.iter().filter(|flight| flight.due <= now).count()
+    }
+
+    /// Whether one of those up to the `which`-th is a NAK.
+    pub(super) fn has_nak(&self, now: Micros, which: usize) -> bool {
+        let is_nak = |packet: &[u8]| match Packet::parse(packet).unwrap().extension {
+            Extension::Aeth(aeth) => !matches!(aeth.syndrome, Syndrome::Ack { .. }),
+            _ => false,
+        };
+        let mut due = self.flights.iter().filter(|flight| flight.due <= now).take(which + 1);
+        due.any(|flight| is_nak(&flight.packet))
     }
 
     /// Takes the `which`-th of those, and whether it is late.

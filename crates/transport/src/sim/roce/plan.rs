@@ -123,6 +123,15 @@ impl Plan {
         let rare = if ends { RARE } else { 0 };
         let faulty = draw.below(8) > 0;
         let network = |draw: &mut Draw, most| if faulty { draw.rate(most) } else { 0 };
+        // Without losses, all requests must complete even without a timer.
+        let loses = faulty && draw.below(4) > 0;
+        if !loses {
+            for side in &mut sides {
+                side.buffer = 1000;
+                side.terms.timeout = draw.one_of(&[0, side.terms.timeout]);
+            }
+        }
+        let loss = |draw: &mut Draw, most| if loses { draw.rate(most) } else { 0 };
         Self {
             sides,
             actions: draw.one_of(&[20, 60, 150, 300]),
@@ -132,12 +141,12 @@ impl Plan {
                 2 => Mode::Random(draw.below(1 << 16) as u64),
                 _ => Mode::Adaptive,
             },
-            lose: network(draw, 64),
+            lose: loss(draw, 64),
             duplicate: network(draw, 64),
             reorder: network(draw, 128),
             delay: network(draw, 32),
-            corrupt: network(draw, 32),
-            forge: faulty && draw.below(16) == 0,
+            corrupt: loss(draw, 32),
+            forge: loses && draw.below(16) == 0,
             blocked: draw.rate(64),
             late: network(draw, 32),
             steal: draw.rate(32),

@@ -112,7 +112,7 @@ impl Sim {
     fn healthy(&self, me: usize) {
         let model = &self.checker.sides[me];
         // Without a timer, what was lost stays lost, as does a duplicate for which the peer has no room.
-        let may_lose = self.checker.faults > 0 || self.plan.exceeds_peer(me);
+        let may_lose = self.checker.losses > 0 || self.plan.exceeds_peer(me);
         if self.plan.sides[me].terms.timeout == 0 && may_lose {
             return;
         }

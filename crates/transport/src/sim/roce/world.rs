@@ -160,8 +160,9 @@ impl Sim {
 
     /// A packet of side `from` departs.
     fn depart(&mut self, from: usize, packet: &[u8]) {
-        if self.trouble(self.plan.lose) {
+        if self.fault(self.plan.lose) {
             say!(self, "that packet is lost");
+            self.checker.loses(1);
             return;
         }
         let copies = if self.trouble(self.plan.duplicate) { 2 } else { 1 };
@@ -207,7 +208,7 @@ impl Sim {
     pub(super) fn leave(&mut self, me: usize) {
         say!(self, "side {me} leaves shared memory");
         self.leaves += u64::from(self.shared.is_inside(me));
-        self.checker.faults += self.shared.leave(me) as u64;
+        self.checker.loses(self.shared.leave(me));
         self.sides[me].awaits_peer = false;
         if self.shared.is_inside(1 - me) {
             self.sides[1 - me].reasons |= reason::READABLE | reason::WRITABLE;
@@ -221,7 +222,7 @@ impl Sim {
 
     fn put(&mut self, me: usize, packet: &[u8]) {
         let arrives = self.shared.put(me, packet);
-        self.checker.faults += u64::from(!arrives);
+        self.checker.loses(usize::from(!arrives));
         self.sides[1 - me].reasons |= reason::READABLE;
     }
 
@@ -245,11 +246,17 @@ impl Sim {
         }
         let reordered = count > 1 && self.trouble(self.plan.reorder);
         let which = if reordered { self.draw.below(count) } else { 0 };
+        let has_nak = self.networks[from].has_nak(self.now, which);
         let Some((mut packet, is_late)) = self.networks[from].take(self.now, which) else { return false };
         // It may trouble a request that was posted since.
         self.checker.faults += u64::from(is_late);
+        // A NAK is ignored behind an ACK of what it asks for, and a packet that is repeated and overtakes
+        // another one is dropped without a further NAK.
+        let hides_gap = has_nak || self.sides.iter().any(|side| side.pace.again > 0);
+        self.checker.losses += u64::from((reordered || is_late) && hides_gap);
         let to = 1 - from;
-        if self.trouble(self.plan.corrupt) {
+        if self.fault(self.plan.corrupt) {
+            self.checker.loses(1);
             if !self.plan.forge || self.draw.below(4) > 0 {
                 return true;
             }
@@ -263,7 +270,7 @@ impl Sim {
         let full = self.networks[from].arrived.len() >= self.plan.sides[to].buffer && !self.healed;
         let model = &self.checker.sides[to];
         if full || !model.open || model.destroyed {
-            self.checker.faults += 1;
+            self.checker.loses(1);
             return true;
         }
         self.networks[from].arrived.push_back(packet);
