@@ -77,7 +77,8 @@ const EXPORTED: u32 = 1 << 29;
 /// [`Slot::uses`] of a region that is being deregistered or re-registered: no window may be bound to it.
 const SEALED: u32 = u32::MAX;
 
-/// Slots are allocated in chunks of this many.
+/// Slots come in chunks of this many: that of the first level is zeroed memory of the process, of which only
+/// the pages in use cost anything; those of the others are allocated.
 const CHUNK: usize = 1 << CHUNK_BITS;
 const CHUNK_BITS: u32 = if cfg!(miri) { 6 } else { 12 };
 
@@ -85,9 +86,9 @@ const CHUNK_BITS: u32 = if cfg!(miri) { 6 } else { 12 };
 /// reference that is made, and so all of a table in each call.
 const LEVELS: [u32; 5] = if cfg!(miri) { [6, 7, 8, 9, 10] } else { [12, 15, 18, 21, 25] };
 
-/// The first chunk of a level; for the number of levels, the number of chunks.
+/// The first allocated chunk of a level; for the number of levels, the number of chunks.
 const fn first_chunk(level: usize) -> usize {
-    let (mut sum, mut at) = (0, 0);
+    let (mut sum, mut at) = (0, 1);
     while at < level {
         sum += 1 << (LEVELS[at] - CHUNK_BITS);
         at += 1;
@@ -98,6 +99,9 @@ const fn first_chunk(level: usize) -> usize {
 const FIRST_CHUNK: [usize; LEVELS.len()] =
     [first_chunk(0), first_chunk(1), first_chunk(2), first_chunk(3), first_chunk(4)];
 const CHUNKS: usize = first_chunk(LEVELS.len());
+
+// The first level is one chunk.
+const _: () = assert!(LEVELS[0] == CHUNK_BITS);
 
 // No window has the STag of a sink, whatever its key is.
 const _: () = assert!(FIRST_SINK % (1 << 8) == 0);
@@ -118,7 +122,6 @@ pub(crate) struct Region {
     pub pd: u32,
 }
 
-#[derive(Default)]
 struct Slot {
     /// `VALID`, `CLAIMED` and the number of grants.
     state: AtomicU64,
@@ -207,7 +210,9 @@ type Chunk = [Slot; CHUNK];
 /// The index of a slot is in the bits of its STag from bit `SHIFT` on. The lower ones are the key of a
 /// window.
 struct Table<const SHIFT: u32> {
-    /// The chunks of all levels, each allocated by its first user without blocking others.
+    /// The only chunk of the first level.
+    first: Chunk,
+    /// The chunks of the other levels, each allocated by its first user without blocking others.
     chunks: [OnceBox<Chunk>; CHUNKS],
     /// The number of slots of each level that are in use or reserved.
     used: [AtomicU32; LEVELS.len()],
@@ -227,14 +232,24 @@ fn place<const SHIFT: u32>(level: usize, stag: u32) -> (usize, usize) {
 
 impl<const SHIFT: u32> Table<SHIFT> {
     const fn new() -> Self {
-        Self { chunks: [const { OnceBox::new() }; CHUNKS], used: [const { AtomicU32::new(0) }; LEVELS.len()] }
+        Self {
+            first: [const { Slot::new() }; CHUNK],
+            chunks: [const { OnceBox::new() }; CHUNKS],
+            used: [const { AtomicU32::new(0) }; LEVELS.len()],
+        }
+    }
+
+    /// The slot of a level that an STag has or would have; `None`: its chunk is not allocated.
+    #[inline(always)]
+    fn candidate(&'static self, level: usize, stag: u32) -> Option<&'static Slot> {
+        let (chunk, at) = place::<SHIFT>(level, stag);
+        let slots = if level == 0 { &self.first } else { self.chunks[chunk].get()? };
+        Some(&slots[at])
     }
 
     #[inline(always)]
     fn find_on(&'static self, level: usize, stag: u32) -> Option<&'static Slot> {
-        let (chunk, at) = place::<SHIFT>(level, stag);
-        let slot = &self.chunks[chunk].get()?[at];
-        (slot.stag.load(Ordering::Relaxed) == stag).then_some(slot)
+        self.candidate(level, stag).filter(|slot| slot.stag.load(Ordering::Relaxed) == stag)
     }
 
     /// The slot of an STag. It may be invalid, and may be reused for another STag at any time.
@@ -251,9 +266,8 @@ impl<const SHIFT: u32> Table<SHIFT> {
 
     /// The slot of a level whose STag has the same index, possibly with another key.
     fn holder_on(&'static self, level: usize, stag: u32) -> Option<&'static Slot> {
-        let (chunk, at) = place::<SHIFT>(level, stag);
-        let slot = &self.chunks[chunk].get()?[at];
-        (slot.stag.load(Ordering::Relaxed) >> SHIFT == stag >> SHIFT).then_some(slot)
+        let has_index = |slot: &&Slot| slot.stag.load(Ordering::Relaxed) >> SHIFT == stag >> SHIFT;
+        self.candidate(level, stag).filter(has_index)
     }
 
     fn holder(&'static self, stag: u32) -> Option<(usize, &'static Slot)> {
@@ -261,14 +275,21 @@ impl<const SHIFT: u32> Table<SHIFT> {
     }
 
     fn slot(&'static self, level: usize, stag: u32) -> Result<&'static Slot, Errno> {
+        if let Some(slot) = self.candidate(level, stag) {
+            return Ok(slot);
+        }
         let (chunk, at) = place::<SHIFT>(level, stag);
         let chunk = self.chunks[chunk].get_or_try_init(|| {
             let mut slots = Vec::new();
             slots.try_reserve_exact(CHUNK).map_err(|_| libc::ENOMEM)?;
-            slots.extend(std::iter::repeat_with(Slot::default).take(CHUNK));
+            slots.extend(std::iter::repeat_with(Slot::new).take(CHUNK));
             slots.into_boxed_slice().try_into().map_err(|_| libc::ENOMEM)
         })?;
         Ok(&chunk[at])
+    }
+
+    fn slots(&'static self) -> impl Iterator<Item = &'static Slot> {
+        self.first.iter().chain(self.chunks.iter().filter_map(OnceBox::get).flatten())
     }
 
     /// Reserves a slot on the first level that has room.
@@ -359,6 +380,21 @@ impl<const SHIFT: u32> Table<SHIFT> {
 }
 
 impl Slot {
+    const fn new() -> Self {
+        Self {
+            state: AtomicU64::new(0),
+            stag: AtomicU32::new(0),
+            access: AtomicU32::new(0),
+            pd: AtomicU32::new(0),
+            iova: AtomicU64::new(0),
+            len: AtomicU64::new(0),
+            delta: AtomicU64::new(0),
+            shift: AtomicU64::new(0),
+            other: AtomicU32::new(0),
+            uses: AtomicU32::new(0),
+        }
+    }
+
     /// The address and the length of the memory of the region, as the program has mapped it.
     fn memory(&self) -> (u64, u64) {
         let (iova, delta) = (self.iova.load(Ordering::Relaxed), self.delta.load(Ordering::Relaxed));
@@ -517,13 +553,10 @@ pub(crate) fn try_deregister(stag: u32) -> Result<(), Errno> {
 /// anew. Visits all regions, as media seldom fail.
 pub(crate) fn lose_writes(start: u64, end: u64) {
     // Regions first: a window that is being bound inherits the mark of its region.
-    for (chunks, meanwhile) in [(&TABLE.chunks, LOST_MEANWHILE), (&WINDOWS.chunks, 0)] {
-        for slot in chunks.iter().filter_map(OnceBox::get).flatten() {
-            slot.lose_writes(start, end, meanwhile);
-        }
-        // Either this finds the window, or the thread that binds it finds the mark.
-        fence(Ordering::SeqCst);
-    }
+    TABLE.slots().for_each(|slot| slot.lose_writes(start, end, LOST_MEANWHILE));
+    // Either this finds the window, or the thread that binds it finds the mark.
+    fence(Ordering::SeqCst);
+    WINDOWS.slots().for_each(|slot| slot.lose_writes(start, end, 0));
 }
 
 impl Grant {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The table: each check, STags, and threads that change it while others read.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use super::super::exporters::tests::Notes;
 use super::super::{add_exporter, remove_exporter};
@@ -56,14 +56,13 @@ fn lost_writes_mark_every_region_with_the_memory_until_it_is_registered_anew() {
 
 #[test]
 fn a_slot_without_a_region_is_not_marked_for_lost_writes() {
-    static SLOT: LazyLock<Slot> = LazyLock::new(Slot::default);
-    let slot = &*SLOT;
-    slot.describe(region(), 0x1000, None);
+    static SLOT: Slot = Slot::new();
+    SLOT.describe(region(), 0x1000, None);
     for (state, lost) in [(CLAIMED, 0), (CLAIMED | MOVING, 0), (CLAIMED | VALID, WRITES_LOST)] {
-        slot.state.store(state, Ordering::Relaxed);
+        SLOT.state.store(state, Ordering::Relaxed);
         // As for a window.
-        slot.lose_writes(0x10ff, 0x1100, 0);
-        assert_eq!((slot.lost(), slot.state.load(Ordering::Relaxed)), (lost, state));
+        SLOT.lose_writes(0x10ff, 0x1100, 0);
+        assert_eq!((SLOT.lost(), SLOT.state.load(Ordering::Relaxed)), (lost, state));
     }
 }
 
