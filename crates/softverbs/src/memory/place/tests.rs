@@ -258,6 +258,8 @@ fn look(memory: &AtomicU64) -> u64 {
 fn a_word_is_seen_as_a_whole_and_after_what_precedes_it() {
     const LOOKS: u64 = 100_000_000;
     const CHANGES: u64 = 100_000;
+    // On one processor, a thread sees one change in each time slice.
+    const MOST: Duration = Duration::from_secs(30);
     const FRONT: usize = 40;
     for words_by_kernel in [true, false] {
         // The last word of a page before an unmapped one, and some bytes elsewhere.
@@ -290,7 +292,11 @@ fn a_word_is_seen_as_a_whole_and_after_what_precedes_it() {
                 unsafe { (AtomicU64::from_ptr(front as *mut u64), AtomicU64::from_ptr(word as *mut u64)) };
             let mut last = 0;
             let mut wrong = None;
-            while wrong.is_none() && !over.load(Ordering::Relaxed) && (looks < LOOKS || changes < CHANGES) {
+            let began = Instant::now();
+            let is_enough = |looks: u64, changes: u64| {
+                looks >= LOOKS && changes >= CHANGES || looks % 4096 == 0 && began.elapsed() > MOST
+            };
+            while wrong.is_none() && !over.load(Ordering::Relaxed) && !is_enough(looks, changes) {
                 let seen = look(word);
                 looks += 1;
                 if seen != last {
@@ -307,6 +313,7 @@ fn a_word_is_seen_as_a_whole_and_after_what_precedes_it() {
                 }
             }
             assert_eq!(wrong, None, "after {looks} looks, words by the kernel: {words_by_kernel}");
+            assert!(changes > 100, "{changes} changes in {looks} looks");
         });
         println!(
             "words by the kernel {words_by_kernel}: {batches} batches, {changes} changes seen in {looks} looks"
