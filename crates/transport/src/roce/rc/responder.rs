@@ -321,22 +321,15 @@ impl Responder {
                 let access = access_of(&reth, REMOTE_READ);
                 if was_requested && terms.access & REMOTE_READ != 0 {
                     let reply = Reply::read(psn, self.msn, access, true, None);
-                    if !self.replies.replace_read(psn, terms.mtu.bytes(), reply)
-                        && self.replies.has_room(terms.reads, true)
-                    {
-                        self.acknowledge();
-                        self.replies.push(reply);
-                    }
+                    self.replies.push_duplicate(terms.reads, terms.mtu.bytes(), reply);
                 }
             }
-            _ if operation.has_response() && self.replies.has_duplicate(psn) => {}
             _ if operation.has_response() => {
                 // The latest: PSNs come again.
                 let saved = self.saved.iter().rev().find(|saved| saved.psn == psn).copied();
                 let saved = saved.filter(|saved| saved.original.is_some() == operation.is_atomic());
-                if let (Some(saved), true) = (saved, self.replies.has_room(terms.reads, true)) {
-                    self.acknowledge();
-                    self.replies.push(saved.reply(true, None));
+                if let Some(saved) = saved {
+                    self.replies.push_duplicate(terms.reads, terms.mtu.bytes(), saved.reply(true, None));
                 }
             }
             _ => self.ack_due = true,

@@ -54,7 +54,7 @@ impl Responder {
         if reth.len > MAX_MESSAGE {
             return Err(Cause::Sequence.into());
         }
-        if !self.replies.has_room(terms.reads, false) {
+        if !self.replies.has_room(terms.reads) {
             return Err(Cause::TooMany.into());
         }
         let access = access_of(reth, REMOTE_READ);
@@ -84,7 +84,7 @@ impl Responder {
         if terms.access & REMOTE_ATOMIC == 0 {
             return Err(Cause::QpAccess.into());
         }
-        if !self.replies.has_room(terms.reads, false) {
+        if !self.replies.has_room(terms.reads) {
             return Err(Cause::TooMany.into());
         }
         let word = Access { stag: rkey, addr: va, len: WORD, rights: REMOTE_ATOMIC };

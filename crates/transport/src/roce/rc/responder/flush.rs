@@ -33,7 +33,7 @@ impl Responder {
         if terms.access & rights != rights {
             return Err(Cause::QpAccess.into());
         }
-        if !self.replies.has_room(terms.reads, false) {
+        if !self.replies.has_room(terms.reads) {
             return Err(Cause::TooMany.into());
         }
         let access = match feth.selectivity {
@@ -105,7 +105,7 @@ impl Responder {
         let (Ok(word), WORD) = (payload.try_into(), reth.len as usize) else {
             return Err(Cause::Sequence.into());
         };
-        if !self.replies.has_room(terms.reads, false) {
+        if !self.replies.has_room(terms.reads) {
             return Err(Cause::TooMany.into());
         }
         let access = access_of(reth, REMOTE_WRITE);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Replies to the peer: they leave in the order of the requests, so that no ACK overtakes the data of a read.
+//! Those to duplicates leave in the order of their PSNs, before all that are for later requests.
 //!
 //! A NAK for the expected packet leaves behind all of them. If that packet is executed before the NAK could
 //! leave (copies of packets arrive late and out of order), the NAK follows the expected PSN as long as
@@ -65,6 +66,38 @@ impl Reply {
         }
     }
 
+    fn msn(&self) -> u32 {
+        match *self {
+            Self::Read { msn, .. } | Self::Atomic { msn, .. } | Self::Ack { msn, .. } => msn,
+        }
+    }
+
+    /// A part of it was sent.
+    fn has_begun(&self) -> bool {
+        matches!(*self, Self::Read { sent, .. } if sent > 0)
+    }
+
+    /// Whether it is a response to a duplicate whose unsent part covers this PSN.
+    fn covers(&self, psn: Psn, mtu: usize) -> bool {
+        match *self {
+            Self::Read { psn: first, access, sent, repeated: true, .. } => {
+                let offset = psn.distance(first) as i64 * mtu as i64;
+                offset == 0 && sent == 0 || (1.max(sent as i64)..access.len as i64).contains(&offset)
+            }
+            Self::Atomic { psn: queued, repeated: true, .. } => queued == psn,
+            _ => false,
+        }
+    }
+
+    /// It leaves before this one: its MSN counts no request that is answered later.
+    fn leaves_before(&mut self, next: &Self) {
+        let limit = next.msn().wrapping_sub(next.is_answer(false).into()) & 0x00ff_ffff;
+        let is_later = Psn::new(self.msn()).distance(Psn::new(limit)) > 0;
+        if let (true, Self::Read { msn, .. } | Self::Atomic { msn, .. }) = (is_later, self) {
+            *msn = limit;
+        }
+    }
+
     fn is_ack(&self) -> bool {
         matches!(self, Self::Ack { syndrome: Syndrome::Ack { .. }, .. })
     }
@@ -124,9 +157,9 @@ impl Replies {
         self.queue.try_reserve_exact(self.max + 1).map_err(|_| libc::ENOMEM)
     }
 
-    /// Whether one more read or atomic operation may be taken, or a duplicate of one.
-    pub(super) fn has_room(&self, reads: u16, is_duplicate: bool) -> bool {
-        self.answers[usize::from(is_duplicate)] < usize::from(reads)
+    /// Whether one more read or atomic operation may be taken.
+    pub(super) fn has_room(&self, reads: u16) -> bool {
+        self.answers[0] < usize::from(reads)
     }
 
     /// Whether a response waits for a flush to persistence.
@@ -210,30 +243,52 @@ impl Replies {
     fn withdraw_rnr(&mut self) {
         if std::mem::take(&mut self.has_rnr) {
             self.queue.retain(|reply| !reply.is_rnr());
+            self.merge_acks();
         }
     }
 
-    /// Whether the response to a duplicate with this PSN is in the queue, and nothing of it was sent.
-    pub(super) fn has_duplicate(&self, psn: Psn) -> bool {
-        self.queue.iter().any(|queued| match *queued {
-            Reply::Atomic { psn: queued, repeated, .. } => repeated && queued == psn,
-            Reply::Read { psn: queued, sent, repeated, .. } => repeated && sent == 0 && queued == psn,
-            Reply::Ack { .. } => false,
-        })
+    /// Merges adjacent ACKs: the last one remains.
+    fn merge_acks(&mut self) {
+        let mut at = 1;
+        while at < self.queue.len() {
+            let are_acks = self.queue[at - 1].is_ack() && self.queue[at].is_ack();
+            match are_acks {
+                true => drop(self.queue.remove(at - 1)),
+                false => at += 1,
+            }
+        }
     }
 
-    /// Puts the response to a duplicate of a read in the place of one to an earlier duplicate of the same
-    /// read, of which nothing from this PSN on was sent. The peer has received everything before the packet
-    /// that it requests.
-    pub(super) fn replace_read(&mut self, psn: Psn, mtu: usize, reply: Reply) -> bool {
-        let includes = |queued: &&mut Reply| match **queued {
-            Reply::Read { psn: first, access, sent, repeated: true, .. } => {
-                let offset = psn.distance(first) as i64 * mtu as i64;
-                offset == 0 && sent == 0 || (1.max(sent as i64)..access.len as i64).contains(&offset)
+    /// Queues the response to a duplicate, ordered by PSN: the peer would take a later one before it for a
+    /// gap. It replaces a queued response that covers its PSN, because the peer has received everything
+    /// before the packet that it requests. If responses to `reads` duplicates are queued, the one with the
+    /// lowest PSN is dropped: the peer has at most `reads` such requests outstanding.
+    pub(super) fn push_duplicate(&mut self, reads: u16, mtu: usize, mut reply: Reply) {
+        let psn = reply.psn();
+        if let Some(queued) = self.queue.iter_mut().find(|queued| queued.covers(psn, mtu)) {
+            reply.leaves_before(queued);
+            *queued = reply;
+            return;
+        }
+        if self.answers[1] >= reads.into() {
+            let duplicates = self.queue.iter().enumerate().filter(|(_, queued)| queued.is_answer(true));
+            let first = duplicates.min_by_key(|(_, queued)| queued.psn().distance(psn));
+            match first {
+                Some((at, queued)) if queued.psn().distance(psn) < 0 => drop(self.queue.remove(at)),
+                _ => return,
             }
-            _ => false,
-        };
-        self.queue.iter_mut().find(includes).map(|queued| *queued = reply).is_some()
+            self.answers[1] -= 1;
+            self.merge_acks();
+        }
+        let is_behind = |queued: &Reply| !queued.has_begun() && queued.psn().distance(psn) > 0;
+        match self.queue.iter().position(is_behind) {
+            Some(at) if self.queue.len() < self.max => {
+                reply.leaves_before(&self.queue[at]);
+                self.queue.insert(at, reply);
+                self.answers[1] += 1;
+            }
+            _ => self.push(reply),
+        }
     }
 
     /// Adds a reply. Of ACKs behind each other the last one is left, however many packets the peer sends

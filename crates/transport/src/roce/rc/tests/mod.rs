@@ -2,6 +2,7 @@
 //! Two connections joined by packets that a test carries, drops or changes.
 
 mod direct;
+mod duplicates;
 mod faults;
 mod flush;
 mod found;

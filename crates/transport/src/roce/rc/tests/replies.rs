@@ -269,6 +269,32 @@ fn a_second_rnr_nak_reports_what_the_first_one_did() {
     assert_eq!(pair.done(0), [(1, OK), (2, OK), (3, OK)]);
 }
 
+/// However often RNR NAKs are queued and withdrawn, the ACKs around them take the place of one reply.
+#[test]
+fn acks_around_a_withdrawn_rnr_nak_are_merged() {
+    let mut pair = Pair::with(|path, terms| (path.reads, terms.reads, terms.timeout) = (1, 1, 0));
+    (0..12).for_each(|id| pair.post(0, wr(id, Op::Send, 0, 8, 0)));
+    let [read, ..] = with_responses(12);
+    pair.post(0, read);
+    pair.step(0, reason::POSTED);
+    let packets = std::mem::take(&mut pair.hosts[0].link.sent);
+    pair.hosts[1].link.room = Some(0);
+    for at in 0..12 {
+        // Dropped; then the next packet, which shows that; then a copy, which is received.
+        pair.hosts[1].link.arrived.extend([at, at + 1].map(|at| packets[at].clone()));
+        pair.step(1, reason::READABLE);
+        pair.post_receive(1, 20 + at as u64, 0x7000, 8);
+        pair.hosts[1].link.arrived.push_back(packets[at].clone());
+        pair.step(1, reason::READABLE);
+    }
+    pair.hosts[1].link.arrived.push_back(packets[12].clone());
+    reply(&mut pair);
+    pair.settle();
+    pair.expire(0);
+    pair.settle();
+    assert_eq!(pair.done(0), (0..13).map(|id| (id, OK)).collect::<Vec<_>>());
+}
+
 /// The program disconnects while a NAK waits behind the response of a read, which is not sent any more: what
 /// was executed before is acknowledged.
 #[test]
