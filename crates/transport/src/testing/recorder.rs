@@ -102,6 +102,8 @@ pub struct Recorder<L> {
     pub durable: Durable,
     /// The result of binding and invalidating windows.
     pub windows: Result<(), Denied>,
+    /// How many calls there were when the connection began to end.
+    pub calls_before_end: Option<usize>,
     /// How the connection has ended.
     pub ended: Option<Ended>,
     /// Operations and bytes of the peer: writes, reads, atomic operations.
@@ -135,6 +137,7 @@ impl<L> Recorder<L> {
             may_transfer: false,
             durable: Durable::Now,
             windows: Ok(()),
+            calls_before_end: None,
             ended: None,
             served: [(0, 0); 3],
         }
@@ -226,6 +229,10 @@ impl<L> World for Recorder<L> {
 
     fn is_established(&mut self) {
         self.calls.push(Call::Established);
+    }
+
+    fn is_ending(&mut self) {
+        self.calls_before_end = Some(self.calls.len());
     }
 
     fn has_ended(&mut self, how: Ended) {

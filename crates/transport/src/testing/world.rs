@@ -13,7 +13,7 @@ use super::queues::{Queues, WorkQueue};
 use super::stream::{Found, Pipe};
 use crate::access::{Access, Bind, Denied, Unchanged, Unreachable};
 use crate::direct::{DirectAccess, Part, WordAccess};
-use crate::host::{Durable, Ended, Host, Served};
+use crate::host::{Durable, Ended, Ending, Host, Served};
 use crate::iwarp::link::{LinkError, StreamLink};
 use crate::units::Micros;
 use crate::wr::{Completion, RecvWr, SendWr};
@@ -79,6 +79,9 @@ pub trait World {
     fn is_established(&mut self) {}
     /// It has ended.
     fn has_ended(&mut self, _how: Ended) {}
+
+    /// It is ending.
+    fn is_ending(&mut self) {}
 
     /// See [`DirectAccess::transfer`].
     fn copy_directly(&mut self, _remote: &[Access], _local: &[Part<'_>]) -> usize {
@@ -303,6 +306,10 @@ impl<W: World> Host for W {
     fn established(&mut self) {
         self.parts().queues.establish();
         self.is_established();
+    }
+
+    fn ends(&mut self, _ending: Ending<'_>) {
+        self.is_ending();
     }
 
     fn ended(&mut self, how: Ended) {

@@ -160,6 +160,9 @@ impl Rc {
             State::Over => {}
         }
         if self.state == State::Over {
+            if why & reason::DISCONNECT != 0 {
+                self.responder.discard_reads();
+            }
             self.flush(host);
             self.linger(host, why, budget, &mut stepped);
         }
@@ -197,10 +200,10 @@ impl Rc {
         if matches!(drained, Ok(true)) && host.has_lost_packets() {
             self.responder.lost_packets();
         }
+        self.responder.acknowledge();
         if let (true, Ok(has_drained)) = (why & reason::TIME != 0, &drained) {
             self.requester.expire(host, *has_drained)?;
         }
-        self.responder.acknowledge();
         let replied = self.responder.send_replies(host, &mut self.buf, &mut to_send);
         // The replies to what came before a refused request leave before its NAK.
         let (is_drained, replied) = (drained?, replied?);
@@ -366,8 +369,8 @@ impl Rc {
         let ending = end.describe(failed);
         host.ends(ending);
         self.responder.deferred.clear();
-        if matches!(end, End::Local) {
-            self.responder.discard_reads();
+        if let Some(status) = end.status_of_receive() {
+            self.responder.inbound.rq.fail_current(host, status);
         }
         self.flush(host);
         host.ended(end.kind());

@@ -148,9 +148,6 @@ impl Responder {
                 Ok(())
             }
             Err(Stop::Refused(cause)) => {
-                if let Some(status) = cause.status_of_receive() {
-                    self.inbound.rq.fail_current(host, status);
-                }
                 let range = range_of(&packet.extension);
                 Err(self.refuse(psn, Refusal { operation: name_of(operation), range, cause }))
             }

@@ -98,6 +98,11 @@ impl Reply {
         }
     }
 
+    /// Sending it requires memory of the program, or the completion of a flush.
+    fn needs_memory(&self) -> bool {
+        matches!(self, Self::Read { access, pending, .. } if access.len > 0 || pending.is_some())
+    }
+
     fn is_ack(&self) -> bool {
         matches!(self, Self::Ack { syndrome: Syndrome::Ack { .. }, .. })
     }
@@ -328,9 +333,13 @@ impl Replies {
         })
     }
 
-    /// Drops the first response of a read and all behind it.
+    /// Drops the responses that need memory or a flush; behind the first one to a new request it drops
+    /// everything, because a later ACK would acknowledge that request.
     pub(super) fn discard_reads(&mut self) {
-        self.discard(|reply| matches!(reply, Reply::Read { .. }));
+        self.discard(|reply| reply.needs_memory() && reply.is_answer(false));
+        self.queue.retain(|reply| !reply.needs_memory());
+        self.merge_acks();
+        self.count();
     }
 
     /// Drops the reply with this PSN and all behind it.

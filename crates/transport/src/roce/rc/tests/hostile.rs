@@ -78,6 +78,37 @@ fn reads_are_not_answered_when_the_program_has_ended_it() {
     assert_eq!(sent(&mut pair), [Operation::Acknowledge], "of the write");
 }
 
+/// After a disconnect no read is answered, even if the connection ended for another reason.
+#[test]
+fn reads_are_not_answered_after_a_disconnect() {
+    for is_over in [false, true] {
+        let mut pair = Pair::new();
+        pair.hosts[1].link.room = Some(0);
+        arrives(&mut pair, Operation::ReadRequest, FIRST, reth(SIZE), &[]);
+        arrives(&mut pair, Operation::WriteMiddle, FIRST + (SIZE / MTU) as u32, Extension::None, &[0; MTU]);
+        if is_over {
+            step(&mut pair, reason::READABLE, 100);
+            assert!(pair.conns[1].is_over());
+        }
+        step(&mut pair, reason::READABLE | reason::DISCONNECT, 100);
+        pair.hosts[1].link.room = None;
+        step(&mut pair, reason::WRITABLE, 100);
+        assert!(sent(&mut pair).is_empty(), "{is_over}");
+    }
+}
+
+/// A program that polls the completion finds the queue pair in ERR.
+#[test]
+fn a_receive_fails_after_the_end_has_begun() {
+    let mut pair = Pair::new();
+    pair.post_receive(1, 20, 0x7000, 8);
+    arrives(&mut pair, Operation::SendOnly, FIRST, Extension::None, &[1; 16]);
+    step(&mut pair, reason::READABLE, 100);
+    let before_end = pair.hosts[1].calls_before_end.unwrap();
+    assert!(pair.hosts[1].calls[..before_end].iter().all(|call| !matches!(call, Call::RecvDone(_))));
+    assert_eq!(pair.done(1), [(20, status::LOC_LEN_ERR)]);
+}
+
 #[test]
 fn a_dropped_packet_has_a_reason() {
     let mut pair = Pair::new();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! A NAK that waits to be sent while more packets arrive.
 
-use super::pair::{FIRST, Fate, Pair, wr};
+use super::pair::{FIRST, Fate, Pair, TIMEOUT_US, wr};
 use crate::access::FLUSH_PERSISTENT;
 use crate::host::Durable;
 use crate::limits::MAX_DEFERRED_PACKETS;
@@ -267,6 +267,49 @@ fn a_second_rnr_nak_reports_what_the_first_one_did() {
     pair.expire(0);
     pair.settle();
     assert_eq!(pair.done(0), [(1, OK), (2, OK), (3, OK)]);
+}
+
+/// A side that ends because nothing acknowledges its own request acknowledges what it has executed in that
+/// step.
+#[test]
+fn what_was_executed_before_a_timeout_is_acknowledged() {
+    let mut pair = Pair::with(|_, terms| terms.retries = 0);
+    pair.post(1, write(1));
+    pair.step(1, reason::POSTED);
+    pair.expire(1);
+    pair.hosts[1].link.sent.clear();
+    pair.post_receive(1, 20, 0x7000, 8);
+    pair.post(0, wr(2, Op::Send, 0, 8, 0));
+    pair.step(0, reason::POSTED);
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    pair.hosts.iter_mut().for_each(|host| host.now += 4 * TIMEOUT_US);
+    pair.step(1, reason::READABLE | reason::TIME);
+    assert_eq!(pair.done(1), [(20, OK), (1, status::RETRY_EXC_ERR)]);
+    pair.settle();
+    assert_eq!(pair.done(0), [(2, OK)]);
+}
+
+/// A disconnect drops no response that needs no memory, and none behind a late copy of a read.
+#[test]
+fn a_disconnect_drops_no_response_without_data() {
+    let [read, add, atomic_write] = with_responses(1);
+    for (request, repeats) in [(read, true), (add, false), (atomic_write, false)] {
+        let mut pair = Pair::new();
+        pair.post_receive(1, 20, 0x7000, 8);
+        pair.post(0, request.clone());
+        pair.step(0, reason::POSTED);
+        let copy = pair.hosts[0].link.sent.clone();
+        if repeats {
+            pair.settle();
+            pair.hosts[1].link.arrived.extend(copy);
+        }
+        pair.post(0, wr(2, Op::Send, 0, 8, 0));
+        pair.step(0, reason::POSTED);
+        pair.carry(0, &mut |_, _| Fate::Arrives);
+        pair.step(1, reason::READABLE | reason::DISCONNECT);
+        pair.settle();
+        assert_eq!(pair.done(0), [(1, OK), (2, OK)], "{:?}", request.op);
+    }
 }
 
 /// However often RNR NAKs are queued and withdrawn, the ACKs around them take the place of one reply.
