@@ -2,9 +2,9 @@
 //! The responder: carries out the requests of the peer in the order of their PSNs (IBTA 9.7.4).
 //!
 //! A packet with a later PSN than the expected one shows a loss: one NAK, then silence until the expected
-//! packet arrives ([`replies`]). One with an earlier PSN is a duplicate: it is not carried out again, but
-//! acknowledged, answered from memory (a read) or from the saved result (an atomic operation, an atomic
-//! write, a flush).
+//! packet arrives ([`replies`]); after a NAK that was a guess ([`Responder::lost_packets`]), one more. A
+//! packet with an earlier PSN is a duplicate: it is not carried out again, but acknowledged, answered from
+//! memory (a read) or from the saved result (an atomic operation, an atomic write, a flush).
 
 mod execute;
 mod flush;
@@ -56,6 +56,8 @@ pub(super) struct Responder {
     msn: u32,
     /// A NAK was sent for the expected packet, or waits to be sent.
     is_silent: bool,
+    /// No packet behind the expected one was seen when that NAK was queued.
+    is_guess: bool,
     replies: Replies,
     /// An atomic write that waits for a flush to persistence, and the packets behind it.
     pub deferred: VecDeque<Vec<u8>>,
@@ -82,6 +84,7 @@ impl Responder {
             expected: Psn::new(0),
             msn: 0,
             is_silent: false,
+            is_guess: false,
             replies: Replies::default(),
             deferred: VecDeque::new(),
             overflowed: None,
@@ -126,6 +129,7 @@ impl Responder {
         let distance = psn.distance(self.expected);
         if distance > 0 {
             host.dropped_packet(Dropped::Psn);
+            self.is_silent &= !std::mem::take(&mut self.is_guess);
             self.gap();
             self.replies.note_dropped(psn);
             return Ok(());
@@ -247,6 +251,7 @@ impl Responder {
     /// All packets before `next` were executed.
     fn expect(&mut self, next: Psn) {
         self.expected = next;
+        self.is_guess = false;
         self.is_silent = self.replies.has_nak() && self.replies.advance_nak(next, self.msn);
     }
 
@@ -263,8 +268,9 @@ impl Responder {
     /// Those were the last ones of a burst, so no packet behind them shows the gap. Their PSNs are not known:
     /// if the expected packet arrives before the NAK can leave, the timer of the peer finds the others.
     pub(super) fn lost_packets(&mut self) {
-        if self.inbound.has_begun() && self.deferred.is_empty() {
+        if self.inbound.has_begun() && self.deferred.is_empty() && !self.is_silent {
             self.gap();
+            self.is_guess = self.is_silent;
         }
     }
 
@@ -272,7 +278,7 @@ impl Responder {
     fn negative(&mut self, syndrome: Syndrome) {
         self.acknowledge();
         self.replies.set_nak(self.expected, self.msn, syndrome);
-        self.is_silent = true;
+        (self.is_silent, self.is_guess) = (true, false);
     }
 
     fn refuse(&mut self, psn: Psn, refusal: Refusal) -> End {

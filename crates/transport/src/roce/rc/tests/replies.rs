@@ -312,6 +312,26 @@ fn a_disconnect_drops_no_response_without_data() {
     }
 }
 
+/// A NAK for what may have been lost says nothing about the packets behind: the first one that arrives out of
+/// order is reported.
+#[test]
+fn a_guessed_nak_suppresses_no_nak_for_a_gap() {
+    let mut pair = Pair::with(|_, terms| (terms.timeout, terms.retries) = (0, 1));
+    pair.post(0, wr(1, Op::Write, 0, 256 * 18, 0x4000));
+    pair.step(0, reason::POSTED);
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    pair.hosts[1].link.has_lost = true;
+    pair.step(1, reason::READABLE);
+    pair.carry(1, &mut |_, _| Fate::Arrives);
+    pair.step(0, reason::READABLE);
+    let mut rest = std::mem::take(&mut pair.hosts[0].link.sent);
+    assert_eq!(rest.len(), 2);
+    rest.reverse();
+    pair.hosts[1].link.arrived.extend(rest);
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, OK)]);
+}
+
 /// However often RNR NAKs are queued and withdrawn, the ACKs around them take the place of one reply.
 #[test]
 fn acks_around_a_withdrawn_rnr_nak_are_merged() {
@@ -336,6 +356,33 @@ fn acks_around_a_withdrawn_rnr_nak_are_merged() {
     pair.expire(0);
     pair.settle();
     assert_eq!(pair.done(0), (0..13).map(|id| (id, OK)).collect::<Vec<_>>());
+}
+
+/// Nor does it become a NAK for a gap when its packet has arrived and meets no receive.
+#[test]
+fn an_rnr_nak_replaces_a_guessed_nak() {
+    let mut pair = Pair::with(|_, terms| (terms.timeout, terms.retries, terms.rnr_retries) = (0, 0, 1));
+    let imm = SendWr {
+        len: 512,
+        local: wr(1, Op::Write, 0, 512, 0).local,
+        ..wr(1, Op::WriteWithImm, 0, 512, 0x4000)
+    };
+    pair.post(0, imm);
+    pair.post(0, write(2));
+    pair.step(0, reason::POSTED);
+    let sent = std::mem::take(&mut pair.hosts[0].link.sent);
+    pair.hosts[1].link.room = Some(0);
+    pair.hosts[1].link.has_lost = true;
+    for arrives in [0..1, 1..3] {
+        pair.hosts[1].link.arrived.extend(sent[arrives].iter().cloned());
+        pair.step(1, reason::READABLE);
+    }
+    pair.post_receive(1, 20, 0x7000, 8);
+    reply(&mut pair);
+    pair.settle();
+    pair.expire(0);
+    pair.settle();
+    assert_eq!((pair.done(0), pair.done(1)), (vec![(1, OK), (2, OK)], vec![(20, OK)]));
 }
 
 /// The program disconnects while a NAK waits behind the response of a read, which is not sent any more: what
