@@ -194,7 +194,8 @@ impl Responder {
         packet: &Packet<'_>,
     ) -> usize {
         // The last bytes come in the last packet.
-        if !is_full(packet, mtu) || run.count * mtu >= rest.len {
+        let is_middle = packet.bth.opcode == Opcode::Rc(Operation::WriteMiddle);
+        if !is_middle || !is_full(packet, mtu) || run.count * mtu >= rest.len {
             return 0;
         }
         let part = |n: usize| {

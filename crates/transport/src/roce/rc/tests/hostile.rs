@@ -97,6 +97,17 @@ fn reads_are_not_answered_after_a_disconnect() {
     }
 }
 
+/// Packets behind the first one of a write belong to it by their operation, not by their length.
+#[test]
+fn a_write_within_a_write_is_refused() {
+    let mut pair = Pair::new();
+    arrives(&mut pair, Operation::WriteFirst, FIRST, reth(8 * MTU), &[1; MTU]);
+    (1..3).for_each(|n| arrives(&mut pair, Operation::WriteOnly, FIRST + n, reth(MTU), &[2; MTU]));
+    step(&mut pair, reason::READABLE, 100);
+    assert!(pair.conns[1].is_over());
+    assert_ne!(pair.bytes(1, MTU as u64, 1), [2]);
+}
+
 /// A program that polls the completion finds the queue pair in ERR.
 #[test]
 fn a_receive_fails_after_the_end_has_begun() {
