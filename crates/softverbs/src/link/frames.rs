@@ -4,8 +4,8 @@
 //! packet fills that.
 //!
 //! The payload of several packets is written together, at the places that it will have behind their headers
-//! ([`super::ahead`]). The connection predicts what follows; if it sends something else, that overwrites the
-//! payload.
+//! ([`super::ahead`]). The connection predicts what follows in this step; if it sends something else, that
+//! overwrites the payload.
 #![forbid(unsafe_code)]
 
 use arrayvec::ArrayVec;
@@ -84,6 +84,11 @@ impl Local {
         self.write_frame(&[Part::Bytes(&head), Part::Bytes(headers), payload], frame)?;
         self.rings.put(frame).map_err(LinkError::Broken)?;
         Ok(true)
+    }
+
+    /// The payload that is in the ring already may change from now on: it is written again.
+    pub(super) fn forget_ahead(&mut self) {
+        self.ahead.clear();
     }
 
     /// Writes the payload of the next packet and of those behind it. False: it must be written alone.

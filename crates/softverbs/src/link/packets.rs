@@ -222,9 +222,13 @@ impl Packets {
         self.port.dropped(why);
     }
 
+    /// The end of a step: what was added leaves, and what was predicted is not valid any more.
     pub(crate) fn flush(&mut self) {
         match &mut self.shared {
-            Some(shared) => shared.acted(),
+            Some(shared) => {
+                shared.forget_ahead();
+                shared.acted();
+            }
             None => self.sender.flush(),
         }
     }

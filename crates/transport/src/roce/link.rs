@@ -31,7 +31,8 @@ pub enum Dropped {
 
 /// A prediction: the payload of the n-th packet behind one that is sent, from 0 on, as long as they have
 /// headers of the same length and lie in one range of registered memory each. So the link may read several in
-/// one call.
+/// one call. It holds until the end of the step, or [`PacketLink::send_batch`]: then the program, or a
+/// response, may change the memory.
 pub type Following<'a> = &'a dyn Fn(usize) -> Option<Access>;
 
 /// The payload of a packet.

@@ -101,10 +101,10 @@ fn only_part(local: &Local, offset: usize, len: usize) -> Option<Access> {
 }
 
 /// The payload of the n-th request behind the one at this position, if both have packets of the same length
-/// and go to the same peer.
+/// and go to the same peer. That of a fenced one may be the result of a request before it.
 fn payload_of_next(sq: &SendQueue, position: u64, n: usize) -> Option<Access> {
     let (this, next) = (&sq.entry(position)?.wr, &sq.entry(position + 1 + n as u64)?.wr);
-    let is_alike = next.op == this.op && next.len == this.len && next.route() == this.route();
+    let is_alike = next.op == this.op && next.len == this.len && !next.fence && next.route() == this.route();
     only_part(&next.local, 0, next.len as usize).filter(|_| is_alike)
 }
 

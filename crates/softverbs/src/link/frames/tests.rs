@@ -183,6 +183,26 @@ fn payload_that_was_predicted_is_that_of_its_packets() {
     memory::deregister(stag);
 }
 
+/// A program may change the memory of a request that was not sent as predicted: it was carried out directly
+/// and is complete, or its fence waits for a result there.
+#[test]
+fn payload_is_written_ahead_for_one_step() {
+    let (mut a, mut b) = pair();
+    let mut bytes = vec![1u8; 32];
+    let addr = bytes.as_mut_ptr() as u64;
+    let stag = memory::register(Region { addr, len: 32, access: LOCAL_WRITE, pd: ACCESSOR.pd }).unwrap();
+    let piece = |at: u64| Access { stag, addr: addr + at, len: 16, rights: 0 };
+    let predicted = |n: usize| (n == 0).then_some(piece(16));
+    assert_eq!(a.send_packet(&[9; 12], Payload::Memory { from: piece(0), following: &predicted }), Ok(true));
+    a.forget_ahead();
+    bytes[16..].fill(2);
+    let nothing = |_: usize| None;
+    assert_eq!(a.send_packet(&[9; 12], Payload::Memory { from: piece(16), following: &nothing }), Ok(true));
+    let of = |byte: u8| [[9; 12].as_slice(), &[byte; 16]].concat();
+    assert_eq!(received(&mut b), [of(1), of(2)]);
+    memory::deregister(stag);
+}
+
 #[test]
 fn a_peer_that_puts_something_else_ends_the_link() {
     let frame = |len: u64, bytes: usize| [&len.to_le_bytes()[..], &vec![0; bytes]].concat();
