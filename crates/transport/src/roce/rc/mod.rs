@@ -51,6 +51,8 @@ pub struct Rc {
     requester: Requester,
     responder: Responder,
     buf: PacketBuf,
+    /// The last step did not send all replies: the next one sends requests before them.
+    requests_first: bool,
     /// A request of the peer has arrived.
     is_established: bool,
     /// Waits until the send queue is drained.
@@ -70,6 +72,7 @@ impl Rc {
             requester: Requester::new(max_send_wr, mode)?,
             responder: Responder::new(num, mode),
             buf: PacketBuf::new()?,
+            requests_first: false,
             is_established: false,
             is_draining: false,
         })
@@ -204,10 +207,18 @@ impl Rc {
         if let (true, Ok(has_drained)) = (why & reason::TIME != 0, &drained) {
             self.requester.expire(host, *has_drained)?;
         }
+        let mut sent = None;
+        if std::mem::take(&mut self.requests_first) && drained.is_ok() {
+            sent = Some(self.requester.send(host, &mut self.buf, self.num, &mut to_send)?);
+        }
         let replied = self.responder.send_replies(host, &mut self.buf, &mut to_send);
         // The replies to what came before a refused request leave before its NAK.
         let (is_drained, replied) = (drained?, replied?);
-        let sent = self.requester.send(host, &mut self.buf, self.num, &mut to_send)?;
+        self.requests_first = sent.is_none() && replied != Replied::All;
+        let sent = match sent {
+            Some(sent) => sent,
+            None => self.requester.send(host, &mut self.buf, self.num, &mut to_send)?,
+        };
         let used = budget.used(Budget { send: to_send, receive: to_receive });
         (stepped.moved, stepped.operations) = (used.bytes, used.operations);
         stepped.again = !is_drained || sent == Sent::Busy || replied == Replied::Busy;

@@ -138,6 +138,23 @@ fn a_dropped_packet_has_a_reason() {
     assert_eq!(pair.hosts[1].link.dropped, expected, "and not the duplicate");
 }
 
+/// The peer requests more than a step sends, again and again.
+#[test]
+fn replies_leave_room_for_requests() {
+    let mut pair = Pair::new();
+    let read = |pair: &mut Pair, n: u32| {
+        arrives(pair, Operation::ReadRequest, (FIRST + n * (SIZE / MTU) as u32) & 0xff_ffff, reth(SIZE), &[]);
+    };
+    (0..2).for_each(|n| read(&mut pair, n));
+    pair.post(1, wr(1, Op::Write, 0, 8, 0x4000));
+    let all = (2..5).map(|n| {
+        read(&mut pair, n);
+        step(&mut pair, reason::READABLE | reason::POSTED, 10);
+        sent(&mut pair)
+    });
+    assert!(all.flatten().any(|operation| operation == Operation::WriteOnly));
+}
+
 #[test]
 fn what_arrives_after_the_end_is_taken_in_portions() {
     let mut pair = Pair::new();
