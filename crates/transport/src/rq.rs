@@ -26,13 +26,22 @@ pub struct RecvQueue {
     /// Whether a message without a receive waits for one, as with an unlimited RNR retry count.
     pub(crate) wait_for_receives: bool,
     pub(crate) current: Option<Current>,
+    /// The status of the current receive if its message is refused, which ends the connection.
+    refused: Option<u32>,
     kept: VecDeque<Completion>,
     taken: u64,
 }
 
 impl RecvQueue {
     pub(crate) fn new(qp_num: u32) -> Self {
-        Self { qp_num, wait_for_receives: true, current: None, kept: VecDeque::new(), taken: 0 }
+        Self {
+            qp_num,
+            wait_for_receives: true,
+            current: None,
+            refused: None,
+            kept: VecDeque::new(),
+            taken: 0,
+        }
     }
 
     /// Takes the next posted receive. `None`: the message must wait for one, or for room in the completion
@@ -70,6 +79,12 @@ impl RecvQueue {
         }
     }
 
+    /// The message of the current receive is refused. The receive completes with this status when the
+    /// connection ends ([`Self::flush`]): a program that polls the completion finds the queue pair in ERR.
+    pub(crate) fn refuse_current(&mut self, status: u32) {
+        self.refused = Some(status);
+    }
+
     /// Whether any completions are kept because the completion queue is full.
     pub(crate) fn keeps_completions(&self) -> bool {
         !self.kept.is_empty()
@@ -86,10 +101,12 @@ impl RecvQueue {
         true
     }
 
-    /// The connection has ended: completes the current receive with a flush error and, if the receive queue
-    /// is not shared, all posted ones. The caller repeats this for receives that are posted later.
+    /// The connection has ended: completes the current receive, with a flush error unless its message is
+    /// refused, and, if the receive queue is not shared, all posted ones. The caller repeats this for
+    /// receives that are posted later.
     pub(crate) fn flush(&mut self, host: &mut impl Host, own_receives: bool) {
-        self.fail_current(host, status::WR_FLUSH_ERR);
+        let status = self.refused.take().unwrap_or(status::WR_FLUSH_ERR);
+        self.fail_current(host, status);
         while self.deliver_kept(host) && own_receives {
             let Some(wr) = host.next_receive() else { return };
             self.current = Some(Current { wr, filled: 0 });

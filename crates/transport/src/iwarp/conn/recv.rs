@@ -425,7 +425,7 @@ impl Messages {
             return Ok(());
         };
         self.settle(host, buf)?;
-        self.rq.fail_current(host, status);
+        self.rq.refuse_current(status);
         Err(self.refuse(code))
     }
 

@@ -82,11 +82,6 @@ impl End {
         }
     }
 
-    /// The status of the receive that the message of a refused request has taken.
-    pub(super) fn status_of_receive(&self) -> Option<u32> {
-        if let Self::Refused(refusal) = self { refusal.cause.status_of_receive() } else { None }
-    }
-
     /// Describes the end to the host, with the request of this side that fails because of it.
     pub(super) fn describe<'a>(&'a self, failed: Option<(&'a SendWr, u32)>) -> Ending<'a> {
         let refused = if let Self::Refused(refusal) = self { Some(refusal.operation) } else { None };

@@ -380,9 +380,6 @@ impl Rc {
         let ending = end.describe(failed);
         host.ends(ending);
         self.responder.deferred.clear();
-        if let Some(status) = end.status_of_receive() {
-            self.responder.inbound.rq.fail_current(host, status);
-        }
         self.flush(host);
         host.ended(end.kind());
     }

@@ -152,6 +152,9 @@ impl Responder {
                 Ok(())
             }
             Err(Stop::Refused(cause)) => {
+                if let Some(status) = cause.status_of_receive() {
+                    self.inbound.rq.refuse_current(status);
+                }
                 let range = range_of(&packet.extension);
                 Err(self.refuse(psn, Refusal { operation: name_of(operation), range, cause }))
             }

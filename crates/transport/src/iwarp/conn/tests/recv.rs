@@ -543,6 +543,11 @@ fn a_message_that_is_too_long_for_its_receive_fails_it() {
     bench.post_receive(1, 7);
     bench.post_receive(2, 100);
     bench.receive(&send(1, b"8 bytes."));
+    let before_end = &bench.host.calls[..bench.host.calls_before_end.unwrap()];
+    assert!(
+        !before_end.iter().any(|call| matches!(call, Call::RecvDone(_))),
+        "the queue pair is not in ERR yet"
+    );
     let calls = bench.calls();
     assert_eq!(receives_done(&calls), [(1, status::LOC_LEN_ERR), (2, status::WR_FLUSH_ERR)]);
     let terminate = about(TermCode::DDP_UNTAGGED_TOO_LONG, &untagged(Opcode::Send, true, 1, 0), 8);
