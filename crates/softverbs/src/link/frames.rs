@@ -86,7 +86,7 @@ impl Local {
         Ok(true)
     }
 
-    /// The payload that is in the ring already may change from now on: it is written again.
+    /// Discards payload written ahead: the memory that it was read from may change from now on.
     pub(super) fn forget_ahead(&mut self) {
         self.ahead.clear();
     }

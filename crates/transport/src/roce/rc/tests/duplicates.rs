@@ -12,26 +12,26 @@ fn read(id: u64, len: u32) -> SendWr {
     wr(id, Op::Read, 0x100, len, 0x8000)
 }
 
-/// A pair without a timer and with at most so many reads outstanding.
+/// Creates a pair without a local ACK timeout, with at most `most` outstanding reads.
 fn with_reads(most: u16) -> Pair {
     Pair::with(|path, terms| (path.reads, terms.reads, terms.timeout) = (most, most, 0))
 }
 
-/// Posts requests of side 0; gives the packets, which are on their way.
+/// Posts requests at side 0 and returns the packets that it sends; they do not arrive yet.
 fn request(pair: &mut Pair, requests: impl IntoIterator<Item = SendWr>) -> Vec<Vec<u8>> {
     requests.into_iter().for_each(|request| pair.post(0, request));
     pair.step(0, reason::POSTED);
     std::mem::take(&mut pair.hosts[0].link.sent)
 }
 
-/// Packets arrive at side 1; what it sends.
+/// Delivers packets to side 1 and returns what it sends.
 fn respond(pair: &mut Pair, packets: impl IntoIterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
     pair.hosts[1].link.arrived.extend(packets);
     pair.step(1, reason::READABLE | reason::WRITABLE);
     std::mem::take(&mut pair.hosts[1].link.sent)
 }
 
-/// The distances of PSNs from the first one.
+/// Returns the PSN of each packet, relative to the first PSN of side 0.
 fn psns(packets: &[Vec<u8>]) -> Vec<i32> {
     let distance = |packet: &Vec<u8>| Packet::parse(packet).unwrap().bth.psn.distance(Psn::new(FIRST[0]));
     packets.iter().map(distance).collect()
@@ -86,7 +86,7 @@ fn responses_to_duplicates_keep_their_order() {
     }
 }
 
-/// Nor does an ACK, or the response to a later request, leave before the response to a duplicate. An MSN
+/// An ACK, or the response to a later request, does not leave before the response to a duplicate. An MSN
 /// counts no request that is answered later.
 #[test]
 fn a_response_to_a_duplicate_leaves_before_later_replies() {

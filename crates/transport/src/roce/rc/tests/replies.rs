@@ -358,7 +358,7 @@ fn acks_around_a_withdrawn_rnr_nak_are_merged() {
     assert_eq!(pair.done(0), (0..13).map(|id| (id, OK)).collect::<Vec<_>>());
 }
 
-/// Nor does it become a NAK for a gap when its packet has arrived and meets no receive.
+/// An RNR NAK replaces a guessed NAK for the same packet, and remains when packets behind it arrive.
 #[test]
 fn an_rnr_nak_replaces_a_guessed_nak() {
     let mut pair = Pair::with(|_, terms| (terms.timeout, terms.retries, terms.rnr_retries) = (0, 0, 1));
