@@ -166,8 +166,7 @@ impl ExportGate {
 pub(crate) struct Ledger<const N: usize>(Mutex<Entries<N>>);
 
 struct Entries<const N: usize> {
-    /// The key and the rights of each entry; the key 0 if there is none.
-    exported: [(u32, u32); N],
+    exported: [Option<Exported>; N],
     state: State,
 }
 
@@ -180,7 +179,7 @@ enum State {
 
 impl<const N: usize> Ledger<N> {
     pub(crate) fn new() -> Self {
-        Self(Mutex::new(Entries { exported: [(NOTHING, 0); N], state: State::New }))
+        Self(Mutex::new(Entries { exported: [None; N], state: State::New }))
     }
 
     /// The index of the entry for a key.
@@ -188,9 +187,10 @@ impl<const N: usize> Ledger<N> {
         stag as usize % N
     }
 
-    /// Exports a key with these rights in addition to those already exported. `prepare` allocates the memory
-    /// of `exported_keys` before the first export; if it fails, nothing is exported. Returns whether that
-    /// replaces what the peer may have mapped.
+    /// Exports a key with these rights, in addition to those already exported for the same memory. While a
+    /// region is re-registered, old and new rights may differ; those of the old memory must not apply to the
+    /// new one. `prepare` allocates the memory of `exported_keys` before the first export; if it fails,
+    /// nothing is exported. Returns whether that replaces what the peer may have mapped.
     pub(crate) fn export<'a>(
         &self,
         exported: Exported,
@@ -206,15 +206,20 @@ impl<const N: usize> Ledger<N> {
             return false;
         }
         let at = Self::place(exported.stag);
-        let (stag, before) = entries.exported[at];
-        let rights = if stag == exported.stag { before | exported.rights } else { exported.rights };
-        if (stag, before) == (exported.stag, rights) {
+        let before = entries.exported[at];
+        let united = match before {
+            Some(before) if before == (Exported { rights: before.rights, ..exported }) => {
+                Exported { rights: before.rights | exported.rights, ..exported }
+            }
+            _ => exported,
+        };
+        if before == Some(united) {
             return false;
         }
-        entries.exported[at] = (exported.stag, rights);
-        exported_keys()[at].begin(Exported { rights, ..exported });
+        entries.exported[at] = Some(united);
+        exported_keys()[at].begin(united);
         gate.open();
-        stag != NOTHING
+        before.is_some()
     }
 
     /// Revokes a key: no copy with it begins from now on; [`KeyInUse::is_of`] tells whether one is in
@@ -223,8 +228,9 @@ impl<const N: usize> Ledger<N> {
     pub(crate) fn revoke<'a>(&self, stag: u32, exported_keys: impl FnOnce() -> &'a [ExportedKey; N]) -> bool {
         let mut entries = lock(&self.0);
         let at = Self::place(stag);
-        if entries.state == State::Open && entries.exported[at].0 == stag {
-            entries.exported[at] = (NOTHING, 0);
+        let has_key = entries.exported[at].is_some_and(|exported| exported.stag == stag);
+        if entries.state == State::Open && has_key {
+            entries.exported[at] = None;
             return exported_keys()[at].end();
         }
         false

@@ -553,6 +553,22 @@ fn a_key_is_revoked_even_if_another_has_its_entry() {
     initiator.close();
 }
 
+/// As while its region is re-registered.
+#[test]
+fn a_key_has_no_rights_to_new_memory_that_were_exported_for_the_old() {
+    let (initiator, target) = pair();
+    let old = Exported { stag: 7, rights: REMOTE_WRITE, start: 0, len: 100, delta: 0x1000, file: None };
+    let new = Exported { rights: REMOTE_READ, delta: 0x2000, ..old };
+    let exported = || initiator.owner.rings.exported(7).unwrap().1;
+    target.owner.export(old);
+    target.owner.export(new);
+    assert_eq!(exported(), new);
+    target.owner.export(Exported { rights: REMOTE_WRITE, ..new });
+    assert_eq!(exported(), Exported { rights: REMOTE_READ | REMOTE_WRITE, ..new });
+    target.close();
+    initiator.close();
+}
+
 /// A key of memory in a file, which no test copies with.
 fn of_file(stag: u32) -> Exported {
     let file = Some(FileOffset { descriptor: 0, inode: 0, offset: 0 });
