@@ -85,6 +85,6 @@ impl Memory for Array {
     }
 
     fn is_persistent(&mut self, read: Access) -> Result<bool, Denied> {
-        Ok(memory::acquire(read, PD)?.persistent().is_some())
+        Ok(memory::acquire(read, PD)?.persistent(read).is_some())
     }
 }

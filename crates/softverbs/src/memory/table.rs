@@ -159,8 +159,13 @@ impl Grant {
         self.addr
     }
 
-    /// Address and length of the region's memory, if a read must make it durable.
-    pub(crate) fn persistent(&self) -> Option<(u64, u64)> {
+    /// Address and length of the memory that the access must make durable, as the program has mapped it: the
+    /// range of a flush, the whole region for a read. `access` is the access of the grant.
+    pub(crate) fn persistent(&self, access: Access) -> Option<(u64, u64)> {
+        if access.rights & FLUSH_PERSISTENT != 0 {
+            let addr = self.addr.wrapping_sub(self.slot.shift.load(Ordering::Relaxed));
+            return Some((addr, access.len as u64));
+        }
         let is = self.slot.access.load(Ordering::Relaxed) & FLUSH_PERSISTENT != 0;
         is.then(|| self.slot.memory())
     }

@@ -22,7 +22,7 @@ use crate::progress::turn::{Entry, Left};
 use crate::progress::{By, Driven, Outstanding};
 use crate::sys::{Errno, Process};
 use crate::{lock, probes};
-use transport::access::{Access, Bind, Denied, FLUSH_PERSISTENT, Unchanged, Unreachable};
+use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
 use transport::direct::{DirectAccess, Part, WordAccess};
 use transport::host::{self, Durable, Ended, Ending, Served};
 use transport::iwarp::link::{LinkError, StreamLink};
@@ -438,11 +438,7 @@ impl<L: QpLink> host::Host for Host<'_, L> {
 
     fn make_durable(&mut self, access: Access, number: u64) -> Result<Durable, Denied> {
         let grant = memory::acquire(access, self.qp.accessor())?;
-        let range = match access.rights & FLUSH_PERSISTENT {
-            0 => grant.persistent(),
-            _ => Some((grant.addr(), access.len as u64)),
-        };
-        let Some((start, len)) = range else { return Ok(Durable::Now) };
+        let Some((start, len)) = grant.persistent(access) else { return Ok(Durable::Now) };
         let lost = grant.writes_lost();
         drop(grant);
         let (qp, accessor) = (self.qp.this.clone(), self.qp.accessor());

@@ -8,7 +8,9 @@ use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, ftruncat
 use rustix::io::pwrite;
 
 use super::super::exporters::{add_exporter, remove_exporter, tests::Notes};
-use super::super::table::{Change, Changed, Grant, Region, acquire, register, register_at, try_deregister};
+use super::super::table::{
+    Change, Changed, Grant, Region, acquire, lose_writes, register, register_at, try_deregister,
+};
 use super::super::table::{alloc_window, bind_window, free_window};
 use super::super::{Batch, change, fetch};
 use std::fs;
@@ -17,7 +19,9 @@ use std::sync::Arc;
 
 use super::*;
 use crate::sys::{Process, page_size};
-use transport::access::{Access, Accessor, Bind, MW_BIND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use transport::access::{
+    Access, Accessor, Bind, FLUSH_PERSISTENT, MW_BIND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE,
+};
 
 const RIGHTS: u32 = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE | REMOTE_ATOMIC;
 const PD: u32 = 1;
@@ -210,6 +214,21 @@ fn a_key_is_exported_without_file_while_its_backing_is_replaced() {
     assert_eq!([REMOTE_WRITE, REMOTE_ATOMIC].map(file), [Some(None), None]);
     drop(remove(stag));
     keep(stag, old).unwrap();
+    assert_eq!(try_deregister(stag), Ok(()));
+}
+
+/// Lost writes are those of the program's mapping, not of the library's.
+#[test]
+fn a_flush_that_failed_marks_a_region_with_a_backing() {
+    let memory = Memfd::new(page_size() as usize, SealFlags::SHRINK);
+    let stag = memory.register_with(0, 200, RIGHTS | FLUSH_PERSISTENT);
+    let flush = Access { rights: FLUSH_PERSISTENT, ..access(&memory, stag, 100, 8) };
+    let grant = || acquire(flush, PD).ok().unwrap();
+    assert!(grant().is_backed() && !grant().writes_lost());
+    let (start, len) = grant().persistent(flush).unwrap();
+    assert_eq!((start, len), (memory.addr() + 100, 8));
+    lose_writes(start, start + len);
+    assert!(grant().writes_lost());
     assert_eq!(try_deregister(stag), Ok(()));
 }
 

@@ -70,8 +70,9 @@ fn a_slot_without_a_region_is_not_marked_for_lost_writes() {
 fn a_region_is_flushed_if_it_was_registered_for_it() {
     for (flag, expected) in [(FLUSH_PERSISTENT, Some((0x1000, 0x100))), (0, None)] {
         let stag = register_at(Region { access: LOCAL_WRITE | flag, ..region() }, 0x50, None).unwrap();
-        let grant = acquire(Access { stag, addr: 0x60, len: 1, rights: 0 }, 7).ok().unwrap();
-        assert_eq!(grant.persistent(), expected);
+        let access = Access { stag, addr: 0x60, len: 1, rights: 0 };
+        let grant = acquire(access, 7).ok().unwrap();
+        assert_eq!(grant.persistent(access), expected);
         drop(grant);
         deregister(stag);
     }

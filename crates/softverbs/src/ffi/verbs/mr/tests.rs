@@ -61,7 +61,7 @@ fn a_flush_covers_the_memory_of_a_region() {
     let mr = pd.register(map.addr() + 100, 200, 7, ALL | PERSISTENT).unwrap();
     let access = Access { stag: mr.key(), addr: 7, len: 1, rights: REMOTE_READ };
     let grant = acquire(access, pd.number()).ok().unwrap();
-    assert_eq!(grant.persistent(), Some((map.addr() + 100, 200)));
+    assert_eq!(grant.persistent(access), Some((map.addr() + 100, 200)));
     assert_eq!(grant.addr(), map.addr() + 100);
 }
 

@@ -77,7 +77,7 @@ fn a_window_does_not_inherit_the_rights_of_its_region() {
     for right in [REMOTE_READ, REMOTE_ATOMIC, REMOTE_WRITE | REMOTE_READ] {
         assert_eq!(acquire(of(right), QP).err(), Some(Denied::Rights));
     }
-    assert_eq!(acquire(of(REMOTE_WRITE), QP).ok().unwrap().persistent(), None);
+    assert_eq!(acquire(of(REMOTE_WRITE), QP).ok().unwrap().persistent(of(REMOTE_WRITE)), None);
     free_window(rkey);
     deregister(of_region);
 }
@@ -275,10 +275,10 @@ fn a_window_inherits_lost_writes_and_persistence_from_its_region() {
     let of_region = register(Region { addr: BASE, len: 0x100, access, pd: PD }).unwrap();
     let rkey = alloc_window(PD, false).unwrap();
     let bind = Bind { addr: BASE + 0x10, ..bind_of(rkey, of_region) };
-    let grant =
-        || acquire(Access { stag: rkey, addr: BASE + 0x10, len: 1, rights: REMOTE_READ }, QP).ok().unwrap();
+    let read = Access { stag: rkey, addr: BASE + 0x10, len: 1, rights: REMOTE_READ };
+    let grant = || acquire(read, QP).ok().unwrap();
     bind_window(bind, QP).unwrap();
-    assert_eq!(grant().persistent(), Some((BASE + 0x10, 0x20)));
+    assert_eq!(grant().persistent(read), Some((BASE + 0x10, 0x20)));
     lose_writes(BASE, BASE + 0x10);
     assert!(!grant().writes_lost(), "not of its range");
     bind_window(bind, QP).unwrap();
