@@ -44,6 +44,7 @@ use std::time::{Duration, Instant};
 use super::backing::{self, Backing};
 use super::exporters;
 use crate::limits::{MAX_MR, REVOKE_WAIT};
+use crate::lock::wait_until;
 use crate::probes;
 use crate::sys::Errno;
 use transport::access::{
@@ -426,9 +427,7 @@ impl Slot {
     }
 
     fn wait_for_grants(&self) {
-        while self.state.load(Ordering::Acquire) & GRANTS != 0 {
-            std::thread::yield_now();
-        }
+        wait_until(|| self.state.load(Ordering::Acquire) & GRANTS == 0);
     }
 
     /// [`WRITES_LOST`] if the flag is set, else 0.

@@ -27,17 +27,24 @@ pub(crate) fn handlers_restart() -> bool {
     })
 }
 
+fn usage(whom: libc::c_int) -> libc::rusage {
+    // SAFETY: an all-zero rusage is a valid object to fill, and the call is given just that.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(whom, &mut usage);
+        usage
+    }
+}
+
 /// How often other threads of this process had to leave their processor to another thread.
 pub(crate) fn preemptions() -> i64 {
-    let of = |whom| {
-        // SAFETY: an all-zero rusage is a valid object to fill, and the call is given just that.
-        unsafe {
-            let mut usage: libc::rusage = std::mem::zeroed();
-            libc::getrusage(whom, &mut usage);
-            usage.ru_nivcsw
-        }
-    };
-    of(libc::RUSAGE_SELF) - of(libc::RUSAGE_THREAD)
+    usage(libc::RUSAGE_SELF).ru_nivcsw - usage(libc::RUSAGE_THREAD).ru_nivcsw
+}
+
+/// How often this thread has slept. That it has yielded does not count.
+#[cfg(test)]
+pub(crate) fn sleeps() -> i64 {
+    usage(libc::RUSAGE_THREAD).ru_nvcsw
 }
 
 /// Sets the CPU affinity of this thread to that of the process's main thread: the thread that created it may

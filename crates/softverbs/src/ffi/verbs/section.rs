@@ -9,6 +9,8 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::lock::wait_until;
+
 /// A value that only the thread inside the section accesses.
 #[derive(Default)]
 pub(crate) struct Section<T> {
@@ -21,12 +23,10 @@ pub(crate) struct Section<T> {
 unsafe impl<T: Send> Sync for Section<T> {}
 
 impl<T> Section<T> {
-    /// Enters the section; yields until no other thread is inside. The manual pages require programs to leave
+    /// Enters the section; waits until no other thread is inside. The manual pages require programs to leave
     /// soon.
     pub(crate) fn enter(&self) {
-        while self.entered.swap(true, Ordering::Acquire) {
-            std::thread::yield_now();
-        }
+        wait_until(|| !self.entered.swap(true, Ordering::Acquire));
     }
 
     /// Leaves the section.

@@ -16,6 +16,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::{Grant, MOVING, Region, SEALED, Slot, TABLE, VALID, WINDOWS, WITHDRAWN, random};
+use crate::lock::wait_until;
 use crate::sys::Errno;
 use transport::access::{
     Access, Accessor, Bind, Denied, FLUSH_PERSISTENT, LOCAL_WRITE, MW_BIND, REMOTE_ATOMIC, REMOTE_READ,
@@ -45,9 +46,7 @@ impl Window {
     fn find(stag: u32) -> Option<Self> {
         let (level, slot) = WINDOWS.holder(stag)?;
         // The thread that holds it waits at most for accesses, which never block.
-        while slot.state.fetch_or(MOVING, Ordering::AcqRel) & MOVING != 0 {
-            std::thread::yield_now();
-        }
+        wait_until(|| slot.state.fetch_or(MOVING, Ordering::AcqRel) & MOVING == 0);
         let this = Self { level, slot };
         let is_it = WINDOWS.holder_on(level, stag).is_some() && this.has(ALLOCATED);
         is_it.then_some(this)
