@@ -421,13 +421,18 @@ impl Local {
     /// immediately.
     pub(super) fn close(self, last: Option<&[u8]>) {
         use std::os::fd::AsRawFd;
-        let Self { socket, end_token, rings, token, watch, engine, direct, instruments, .. } = self;
+        let Self { socket, end_token, rings, token, watch, engine, direct, instruments, is_stream, .. } =
+            self;
         if let Some(direct) = direct {
             direct.close();
         }
         instruments.shares_no_more(&*rings);
         watch.remove_ring(rings.notify_socket(), token);
         engine.remove(end_token, socket.as_raw_fd());
+        if !is_stream && !rings.is_left_behind() {
+            // An exporter that waits for a copy of the peer keeps the rings, and their socket, open.
+            sys::shutdown(&socket);
+        }
         if let Some(last) = last {
             linger::start(&engine, socket, last);
         }

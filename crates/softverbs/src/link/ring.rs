@@ -48,6 +48,8 @@ const FAR: u64 = 16 * 1024;
 /// Bytes that may stay unread in the notify socket, far fewer than fill it: the kernel charges some 800 bytes
 /// of 200 KiB for each.
 const UNREAD: u32 = 32;
+/// More bytes than fit into the notify socket.
+const MOST_UNREAD: usize = 1024;
 /// The error of a peer that claims more than the ring holds.
 const NONSENSE: Errno = libc::EPROTO;
 
@@ -409,7 +411,12 @@ impl PeerNotify for Rings {
         // Before the read: notifications requested from now on may stay unread.
         self.requested.store(0, Ordering::Relaxed);
         let mut bytes = [0; 64];
-        while sys::recv(&self.notify, &mut bytes) == Ok(bytes.len()) {}
+        // The socket has no room for more; a peer that keeps sending must not keep this thread here.
+        for _ in 0..MOST_UNREAD / bytes.len() {
+            if sys::recv(&self.notify, &mut bytes) != Ok(bytes.len()) {
+                break;
+            }
+        }
     }
 }
 

@@ -54,6 +54,12 @@ pub(crate) fn listen(fd: &OwnedFd, backlog: i32) -> Result<(), Errno> {
     to_errno(rustix::net::listen(fd, backlog))
 }
 
+/// Shuts down both directions, whoever else has the descriptor.
+pub(crate) fn shutdown(fd: &OwnedFd) {
+    // It fails only on a socket that is no longer connected.
+    let _ = rustix::net::shutdown(fd, Shutdown::Both);
+}
+
 /// Shuts down the sending direction: the peer receives everything sent so far, then the end of the stream.
 pub(crate) fn shutdown_write(fd: &OwnedFd) {
     // It fails only on a socket that is no longer connected, which needs no FIN.

@@ -231,6 +231,8 @@ fn a_peer_that_puts_something_else_ends_the_link() {
 fn a_peer_that_closes_the_link_ends_it() {
     let (mut a, mut b) = pair();
     assert!(send(&mut a, &packet(1, 16)) && send(&mut a, &packet(2, 16)));
+    // As an exporter does while the peer uses a key.
+    let _held = a.rings.clone();
     a.close(None);
     let began = std::time::Instant::now();
     while !b.has_ended() {
