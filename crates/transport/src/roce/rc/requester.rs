@@ -152,7 +152,7 @@ impl Requester {
 
     /// Whether all requests that were begun are complete.
     pub(super) fn is_drained(&self) -> bool {
-        self.messages.is_empty()
+        self.messages.is_empty() && self.copied == 0
     }
 
     /// The link may take packets again. What could not be sent has the whole timeout, unless it is up to the
@@ -183,7 +183,8 @@ impl Requester {
             if !self.is_open || self.blocked || self.retry.is_waiting() {
                 break Sent::Idle;
             }
-            let begins = !self.is_draining && self.failing.is_none();
+            // A direct copy that was begun is completed.
+            let begins = (!self.is_draining || self.copied > 0) && self.failing.is_none();
             if begins {
                 match self.transfer(host, budget)? {
                     Transferred::Requests => {

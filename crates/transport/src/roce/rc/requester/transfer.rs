@@ -65,7 +65,8 @@ impl Requester {
     /// Carries out requests from the `first` one on, whose first `copied` bytes are done. Returns the number
     /// of further bytes that were copied.
     fn carry_out(&self, host: &mut impl PacketLink, first: u64) -> Result<usize, End> {
-        direct::carry_out(host, &self.sq, first, self.copied, SendWr::transferable)
+        let permits = |wr: &SendWr| !self.is_draining && wr.transferable();
+        direct::carry_out(host, &self.sq, first, self.copied, permits)
             .map_err(|NoResult| End::Request(Failed { position: first, status: status::LOC_PROT_ERR }))
     }
 

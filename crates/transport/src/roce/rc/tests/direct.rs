@@ -74,6 +74,29 @@ fn small_requests_are_copied_together_and_long_ones_in_pieces() {
     assert_eq!(pair.done(0), [(1, OK), (2, OK), (3, OK), (4, OK)]);
 }
 
+/// A queue pair in SQD completes what it has begun, and begins nothing else.
+#[test]
+fn a_send_queue_is_drained_when_the_direct_copy_is_complete() {
+    for is_refused in [false, true] {
+        let mut pair = Pair::new();
+        let rest = if is_refused { 0 } else { 500 };
+        pair.hosts[0].transfers = [1500, rest, 8].into();
+        pair.post(0, wr(1, Op::Write, 0, 2000, 0x8000));
+        pair.post(0, wr(2, Op::Write, 0, 8, 0x8000));
+        pair.step_within(0, reason::POSTED, 1);
+        assert_eq!(copies(&pair, 0), [1500]);
+        pair.conns[0].drain(true);
+        assert!(!pair.conns[0].has_drained());
+        pair.settle();
+        assert!(pair.conns[0].has_drained());
+        assert_eq!(pair.done(0), [(1, OK)]);
+        assert_eq!(pair.carried[0].is_empty(), !is_refused, "the whole request");
+        pair.conns[0].drain(false);
+        pair.settle();
+        assert_eq!(pair.done(0), [(2, OK)]);
+    }
+}
+
 #[test]
 fn a_request_that_is_copied_in_part_goes_over_the_link_as_a_whole() {
     let mut pair = Pair::new();
