@@ -180,6 +180,10 @@ impl Requester {
                 let Some(wr) = host.next_send() else { break };
                 self.sq.push(wr);
             }
+            if self.blocked && self.messages.is_empty() && host.peer_makes_room() {
+                // What was refused is complete. The next request tries once, for its timer.
+                self.blocked = false;
+            }
             if !self.is_open || self.blocked || self.retry.is_waiting() {
                 break Sent::Idle;
             }
@@ -218,6 +222,10 @@ impl Requester {
                 Ok(Some(ack_req)) => ack_req,
                 Ok(None) => {
                     self.blocked = true;
+                    if self.sent == self.acked && host.peer_makes_room() {
+                        // Only this timer ends the wait if the peer has stopped reading.
+                        self.retry.arm(host, self.cursor, false);
+                    }
                     break Sent::Idle;
                 }
                 Err(status) => {

@@ -213,6 +213,8 @@ impl Pace {
         self.may_probe |= now - self.probed_at >= probe::SHORTEST_US;
         (self.probed_at, self.probes) = (now, 0);
         (self.quiet_since, self.rnr_row, self.is_recovering) = (now, 0, false);
+        // What it waits to send again has found a receive.
+        (self.rnr_until, self.is_waiting) = (now.min(self.rnr_until), false);
         if let Some(first) = self.answered.front_mut() {
             first.start = first.start.max(end);
             if first.is_empty() {

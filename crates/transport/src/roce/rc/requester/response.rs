@@ -273,7 +273,8 @@ impl Requester {
         if self.retry.deadline().is_none() {
             return Ok(());
         }
-        let (now, is_outstanding) = (host.now(), self.sent > self.acked);
+        let is_outstanding = self.sent > self.acked || self.blocked && self.cursor < self.end;
+        let now = host.now();
         let room = match (self.blocked, host.peer_makes_room()) {
             (false, _) => Room::Some,
             (true, false) => Room::None,

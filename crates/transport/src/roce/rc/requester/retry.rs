@@ -7,9 +7,11 @@
 //! before the timeout, the oldest packets are sent again if [`Probe`] predicts that they are lost. That uses
 //! no retry. The clock is read once for each check, and for each measured round trip.
 //!
-//! The timer does not count while the link is full, since the last packets of a message request its
-//! acknowledgement, and a retransmission starts it when its first packet leaves. Nor does it count
-//! while received packets are unread, up to the fourth timeout: the acknowledgement may be among them.
+//! The timer does not count while the socket is full, since the last packets of a message request its
+//! acknowledgement, and a retransmission starts it when its first packet leaves. It does while a ring in
+//! shared memory is full, since only the peer makes room there, but nothing is sent again before it expires.
+//! Nor does it count while received packets are unread, up to the fourth timeout: the acknowledgement may be
+//! among them.
 
 use crate::host::Host;
 use crate::policy::Policy;
@@ -112,9 +114,11 @@ impl Retry {
         self.has_progressed = true;
     }
 
-    /// Packets were acknowledged.
+    /// Packets were acknowledged. If it waits after an RNR NAK, another copy of the packet has found a
+    /// receive.
     pub(super) fn progressed(&mut self) {
         self.has_progressed = true;
+        self.waits_until = None;
         (self.unread, self.unprobed) = (0, 0);
         self.is_recovering = false;
         (self.retries_left, self.rnr_retries_left) = (self.retries, self.rnr_retries);
@@ -139,8 +143,8 @@ impl Retry {
         (self.measuring, self.measures) = (None, true);
     }
 
-    /// A request with this end was sent, `is_new`: for the first time. Starts the transport timer if it does
-    /// not run, and again for a retransmission.
+    /// A request with this end was sent, `is_new`: for the first time; or a full ring has refused the only
+    /// one. Starts the transport timer if it does not run, and again for a retransmission.
     pub(super) fn arm(&mut self, host: &mut impl Host, end: u64, is_new: bool) {
         let Some(timeout) = self.timeout_us else { return };
         let is_resent = std::mem::take(&mut self.is_pending);
@@ -194,6 +198,8 @@ impl Retry {
                 return Expired::Nothing;
             }
             self.waits_until = None;
+            // The wait is not part of the local ACK timeout.
+            self.has_progressed = true;
             return Expired::Rnr;
         }
         match (self.deadline, self.timeout_us) {
@@ -228,7 +234,8 @@ impl Retry {
                         self.unprobed += 1;
                         Expired::Nothing
                     }
-                    (false, false) if self.probe.is_lost() => {
+                    // A full ring would not take the probe.
+                    (false, false) if room != Room::NoneOfPeer && self.probe.is_lost() => {
                         self.unprobed = 0;
                         self.measure_again();
                         self.is_probing = true;

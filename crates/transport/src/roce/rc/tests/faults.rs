@@ -277,6 +277,108 @@ fn a_link_that_the_peer_leaves_full_uses_retries() {
     assert_eq!(pair.done(0), [(1, status::RETRY_EXC_ERR)]);
 }
 
+/// Nothing is outstanding: the request waits for room with its first packet.
+#[test]
+fn a_link_that_the_peer_has_left_full_uses_the_retries_of_the_next_request() {
+    let mut pair = Pair::with(|_, terms| terms.retries = 2);
+    pair.hosts[0].link.is_room_of_peer = true;
+    pair.hosts[0].link.room = Some(0);
+    pair.post(0, wr(1, Op::Write, 0, 8, 0x4000));
+    pair.step(0, reason::POSTED);
+    let began = pair.hosts[0].now;
+    pair.lose_until_the_end(0);
+    assert!(pair.hosts[0].now - began >= 3 * TIMEOUT_US, "it has all retries");
+    assert_eq!(pair.done(0), [(1, status::RETRY_EXC_ERR)]);
+}
+
+/// A copy of the request before found it full, and the first transmission was acknowledged.
+#[test]
+fn a_ring_that_has_refused_a_retransmission_uses_the_retries_of_the_next_request() {
+    let mut pair = Pair::with(|_, terms| terms.retries = 2);
+    pair.hosts[0].link.is_room_of_peer = true;
+    pair.post(0, wr(1, Op::Write, 0, 8, 0x4000));
+    pair.step(0, reason::POSTED);
+    pair.hosts[0].link.room = Some(0);
+    pair.hosts[0].now += 2 * TIMEOUT_US;
+    pair.step(0, reason::TIME);
+    pair.hosts[0].now += 2 * TIMEOUT_US;
+    pair.step(0, reason::TIME);
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    pair.step(1, reason::READABLE);
+    pair.carry(1, &mut |_, _| Fate::Arrives);
+    pair.step(0, reason::READABLE);
+    assert_eq!(pair.done(0), [(1, OK)]);
+    pair.post(0, wr(2, Op::Write, 0, 8, 0x4000));
+    pair.step(0, reason::POSTED);
+    pair.lose_until_the_end(0);
+    assert_eq!(pair.done(0), [(2, status::RETRY_EXC_ERR)]);
+}
+
+/// Nothing was lost: what follows has the whole window.
+#[test]
+fn a_ring_that_the_peer_leaves_full_for_a_while_keeps_the_window() {
+    let first_flight = |is_full: bool| {
+        let mut pair = Pair::new();
+        pair.hosts[0].link.is_room_of_peer = true;
+        // Measures a round trip.
+        pair.post(0, wr(1, Op::Write, 0, 8, 0x4000));
+        pair.settle();
+        while pair.expire(0) {}
+        let until = pair.hosts[0].now + TIMEOUT_US;
+        pair.hosts[0].link.room = is_full.then_some(0);
+        pair.post(0, wr(2, Op::Write, 0, 40 * MTU as u32, 0x4000));
+        pair.step(0, reason::POSTED);
+        let mut checks = 0;
+        while is_full && pair.conns[0].deadline().is_some_and(|deadline| deadline < until) {
+            assert!(pair.expire(0));
+            checks += 1;
+        }
+        assert!(checks > 2 || !is_full, "a probe would not have been due");
+        pair.hosts[0].link.room = None;
+        pair.step(0, reason::WRITABLE);
+        pair.hosts[0].link.sent.len()
+    };
+    assert_eq!(first_flight(true), first_flight(false));
+}
+
+/// The wait after an RNR NAK, longer than the timeout here, is not part of it.
+#[test]
+fn a_full_link_after_an_rnr_nak_uses_no_retry_early() {
+    let mut pair = Pair::with(|path, terms| (path.rnr_timer, terms.retries) = (26, 1));
+    pair.hosts[0].link.is_room_of_peer = true;
+    pair.post(0, wr(1, Op::Send, 0, 8, 0));
+    pair.settle();
+    assert!(pair.expire(0), "it is sent again");
+    pair.settle();
+    pair.hosts[0].link.room = Some(0);
+    assert!(pair.expire(0));
+    let began = pair.hosts[0].now;
+    assert!(began > 2 * TIMEOUT_US && pair.done(0).is_empty());
+    pair.lose_until_the_end(0);
+    assert!(pair.hosts[0].now - began >= 2 * TIMEOUT_US, "after {} us", pair.hosts[0].now - began);
+    assert_eq!(pair.done(0), [(1, status::RETRY_EXC_ERR)]);
+}
+
+/// The first copy of a request found no receive, the second one did.
+#[test]
+fn a_request_that_is_complete_ends_the_wait_after_its_rnr_nak() {
+    let mut pair = Pair::new();
+    pair.post(0, wr(1, Op::Send, 0, 8, 0));
+    pair.step(0, reason::POSTED);
+    pair.carry(0, &mut |_, _| Fate::Twice);
+    let second = pair.hosts[1].link.arrived.pop_back().unwrap();
+    pair.step(1, reason::READABLE);
+    pair.post_receive(1, 10, 0x8000, 8);
+    pair.hosts[1].link.arrived.push_back(second);
+    pair.step(1, reason::READABLE);
+    pair.carry(1, &mut |_, _| Fate::Arrives);
+    assert_eq!(pair.carried[1], [Operation::Acknowledge; 2], "an RNR NAK and an ACK");
+    pair.post(0, wr(2, Op::Write, 0, 8, 0x4000));
+    pair.step(0, reason::READABLE | reason::POSTED);
+    assert_eq!(pair.done(0), [(1, OK)]);
+    assert_eq!(pair.hosts[0].link.sent.len(), 1, "the next request");
+}
+
 /// The first packets of a message request no acknowledgement: nothing is sent again while the link does not
 /// take the last one.
 #[test]
