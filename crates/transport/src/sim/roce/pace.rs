@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::policy::probe;
-use crate::roce::wire::{Extension, Opcode, Operation, Packet, Psn, Syndrome, rnr_delay_us};
+use crate::roce::wire::{Extension, Nak, Opcode, Operation, Packet, Psn, Syndrome, rnr_delay_us};
 use crate::units::Micros;
 
 use super::plan::{NUMBERS, SidePlan};
@@ -45,6 +45,8 @@ pub(super) struct Pace {
     /// Request packets received, and acknowledgements sent.
     pub taken: u64,
     pub acks: u64,
+    /// How often the link has reported that it had no room: a NAK may follow.
+    pub losses: u64,
     /// A response has shown a gap since the last request was sent, or the link has changed.
     has_gap: bool,
     /// How often the link has changed.
@@ -103,7 +105,7 @@ impl Pace {
         } else if operation == Operation::Acknowledge {
             self.acks += 1;
             assert!(
-                self.acks <= self.taken,
+                self.acks <= self.taken + self.losses,
                 "side {me} sends more acknowledgements than it receives requests"
             );
         }
@@ -171,17 +173,20 @@ impl Pace {
         self.active_at = now;
         let distance = packet.bth.psn.distance(self.psn(self.sent));
         let Some(sequence) = self.sent.checked_add_signed(distance.into()) else { return };
-        if sequence < self.acked || sequence >= self.sent {
-            return;
-        }
         let syndrome = match packet.extension {
             Extension::Aeth(aeth) if operation == Operation::Acknowledge => Some(aeth.syndrome),
             _ => None,
         };
+        // The peer may have lost packets, and may send a NAK for a PSN that is not sent yet.
+        let is_next = sequence == self.sent && syndrome == Some(Syndrome::Nak(Nak::PsnSequence));
+        if sequence < self.acked || sequence >= self.sent && !(is_next && self.acked < self.sent) {
+            return;
+        }
         let is_ack = matches!(syndrome, Some(Syndrome::Ack { .. }));
         let is_complete = self.acknowledge(sequence + u64::from(is_ack), now);
         match syndrome {
             Some(Syndrome::Ack { .. }) if is_complete => {}
+            _ if is_next && is_complete => {}
             Some(Syndrome::Rnr { timer }) if is_complete => {
                 self.rnr_wait = rnr_delay_us(timer);
                 self.rnr_latest = now + self.rnr_wait;

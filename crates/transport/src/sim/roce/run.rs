@@ -180,6 +180,8 @@ impl Sim {
         if self.fault(plan.spurious) {
             let reasons = self.draw.below(reason::ALL as usize + 1) as u32;
             self.sides[me].reasons |= reasons & !reason::DISCONNECT;
+            // Packets of another connection.
+            self.sides[me].has_lost |= self.draw.below(4) == 0;
         }
         if self.fault(plan.steal) {
             self.steal(me);

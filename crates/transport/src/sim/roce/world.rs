@@ -34,6 +34,8 @@ pub(super) struct Side {
     pub blocked: bool,
     /// The ring of shared memory takes nothing until the peer has taken something.
     pub awaits_peer: bool,
+    /// The link has had no room for packets, of this connection or of another one.
+    pub has_lost: bool,
     pub receives_posted: usize,
     /// Receives that other connections have taken from the shared queue.
     pub stolen: usize,
@@ -271,6 +273,7 @@ impl Sim {
         let model = &self.checker.sides[to];
         if full || !model.open || model.destroyed {
             self.checker.loses(1);
+            self.sides[to].has_lost |= full;
             return true;
         }
         self.networks[from].arrived.push_back(packet);
@@ -573,6 +576,15 @@ impl PacketWorld for At<'_> {
 
     fn is_room_of_peer(&self) -> bool {
         self.sim.shared.is_inside(self.me)
+    }
+
+    /// The NAK for what may be lost can cost a retry.
+    fn has_lost(&mut self) -> bool {
+        let side = &mut self.sim.sides[self.me];
+        let has_lost = std::mem::take(&mut side.has_lost);
+        side.pace.losses += u64::from(has_lost);
+        self.sim.checker.faults += u64::from(has_lost);
+        has_lost
     }
 
     /// A lack of room is a fault like a loss.
