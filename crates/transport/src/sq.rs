@@ -51,7 +51,7 @@ impl SendQueue {
     }
 
     /// The position of the next request that is added.
-    fn tail(&self) -> u64 {
+    pub(crate) fn tail(&self) -> u64 {
         self.head + self.entries.len() as u64
     }
 

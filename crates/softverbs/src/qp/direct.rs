@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The fast path of a write, an atomic write or a read that can be carried out directly: from the post to its
-//! completion without the ring, the send queue and a step.
+//! The fast path of a write, an atomic write or a read that can be carried out directly, and of a short
+//! message to a peer on this host: from the post to its completion without the ring, the send queue and a
+//! step.
 //!
 //! It is taken by a single request that finds the queue pair idle. If it cannot be carried out, for whatever
 //! reason, the request goes into the ring like any other one, in the same place.
@@ -19,11 +20,14 @@ use crate::progress::turn::Entry;
 use crate::progress::{By, Driven};
 use crate::sys::Errno;
 use crate::{lock, probes};
+use transport::iwarp::conn::Offered;
 use transport::step::reason;
-use transport::wr::SendWr;
+use transport::wr::{Local, Op, SendWr};
 
 /// The longest copy on the fast path: work that other threads leave meanwhile is driven after it.
 const LONGEST: u32 = 256 << 10;
+/// The longest message on it. Longer ones are left to a step, with its budget.
+const LONGEST_MESSAGE: u32 = 4096;
 
 /// A request that was not carried out.
 pub(super) struct Refused<'a> {
@@ -39,17 +43,22 @@ enum Fallback<'a> {
     Queued,
     /// Into the ring, to wait for the next one.
     Deferred(Duration),
+    /// Nowhere: the connection has queued it, and the link has accepted a part of it.
+    Begun,
 }
 
 impl Qp {
     /// Whether [`Self::offer`] is worth trying for a request.
     #[inline]
     pub(super) fn is_direct(&self, wr: &SendWr) -> bool {
-        self.may_be_direct(wr)
-            && !wr.is_atomic()
-            && wr.len <= LONGEST
-            && self.tries_direct.load(Ordering::Relaxed)
-            && self.sends.is_empty()
+        let is_short = match wr.op {
+            Op::Send => {
+                let is_plain = matches!(wr.local, Local::Memory { .. } | Local::Inline(_));
+                is_plain && wr.len <= LONGEST_MESSAGE
+            }
+            _ => wr.len <= LONGEST && self.may_be_direct(wr) && !wr.is_atomic(),
+        };
+        is_short && self.tries_direct.load(Ordering::Relaxed) && self.sends.is_empty()
     }
 
     /// Whether a request may be carried out directly, as far as its operation and the last word show.
@@ -90,12 +99,16 @@ impl Qp {
             self.leave();
             return Err(Fallback::Queued);
         };
-        if !self.copy(wr) {
+        let offered = self.copy(wr);
+        if offered == Offered::Refused {
             return Err(Fallback::AtEntry(entry));
         }
         entry.taken();
         self.leave();
-        Ok(())
+        match offered {
+            Offered::Complete => Ok(()),
+            _ => Err(Fallback::Begun),
+        }
     }
 
     /// Posts a request that was refused. Results as those of
@@ -107,8 +120,9 @@ impl Qp {
         wr: SendWr,
         Refused { post, fallback }: Refused<'_>,
     ) -> Result<(), Errno> {
-        let remote = wr.remote(0);
+        let remote = wr.transferable().then(|| wr.remote(0));
         match (fallback, self.engine.get()) {
+            (Fallback::Begun, _) => {}
             (Fallback::AtEntry(entry), _) => {
                 entry.push(wr);
                 self.leave();
@@ -123,7 +137,9 @@ impl Qp {
                 self.push(wr, false)?;
             }
         }
-        self.await_settled(remote);
+        if let Some(remote) = remote {
+            self.await_settled(remote);
+        }
         self.drive(reason::POSTED, By::Program);
         self.coalescer.returns(&post, clock);
         Ok(())
@@ -137,17 +153,17 @@ impl Qp {
         }
     }
 
-    /// Whether a request was carried out. The caller has the turn.
+    /// Offers a request to the connection. The caller has the turn.
     #[inline]
-    fn copy(&self, wr: &SendWr) -> bool {
+    fn copy(&self, wr: &SendWr) -> Offered {
         let mut session = lock(&self.session);
         if self.turn.is_closed() {
-            return false;
+            return Offered::Refused;
         }
         let Session { transport: Transport::Iwarp(Linked { conn, link }), batch, process, .. } =
             &mut *session
         else {
-            return false;
+            return Offered::Refused;
         };
         conn.carry_out(&mut Host::new(self, link, batch, *process), wr)
     }

@@ -41,6 +41,7 @@ fn schedules_access_memory_directly() {
     assert!(sim.transferred_together > 20, "{} of several requests", sim.transferred_together);
     assert!(sim.words > 100, "{} words accessed directly", sim.words);
     assert!(sim.carried_out > 20, "{} without the send queue", sim.carried_out);
+    assert!(sim.sent_alone > 20, "{} messages without it", sim.sent_alone);
     for (answer, wrong) in ["no", "yes"].iter().zip(&sim.mispredicted) {
         assert!(wrong.get() > 20, "{} wrong answers {answer}", wrong.get());
     }

@@ -7,10 +7,11 @@ use super::plan::{Disk, Receives};
 use super::request::Mix;
 use super::world::{Sim, say};
 use crate::host::Host;
+use crate::iwarp::conn::Offered;
 use crate::limits::MAX_SGE;
 use crate::step::reason;
 use crate::testing::queues::WorkQueue;
-use crate::wr::{RecvWr, SendWr};
+use crate::wr::{Op, RecvWr, SendWr};
 
 /// The longest request, and what a receive has room for.
 pub(super) const LONGEST: usize = 400;
@@ -93,21 +94,25 @@ impl Sim {
         true
     }
 
-    /// The driver offers the only posted request to the connection for a direct copy, before it is taken.
-    /// False if that does not complete it.
+    /// The driver offers the only posted request to the connection before it is taken. False if that does not
+    /// complete it.
     fn carry_out(&mut self, me: usize) -> bool {
         let Some(mut conn) = self.conns[me].take() else { return false };
         let mut host = self.host(me);
         let wr = host.next_send().expect("it was posted");
-        let is_complete = conn.carry_out(&mut host, &wr);
-        if is_complete {
-            self.carried_out += 1;
-        } else {
-            self.sides[me].queues.give_back();
-            self.checker.sides[me].taken -= 1;
+        let offered = conn.carry_out(&mut host, &wr);
+        let is_message = wr.op == Op::Send;
+        match offered {
+            Offered::Complete => self.carried_out += u64::from(!is_message),
+            Offered::Taken => {}
+            Offered::Refused => {
+                self.sides[me].queues.give_back();
+                self.checker.sides[me].taken -= 1;
+            }
         }
+        self.sent_alone += u64::from(is_message && offered != Offered::Refused);
         self.conns[me] = Some(conn);
-        is_complete
+        offered == Offered::Complete
     }
 
     fn request(&mut self, me: usize, index: usize) -> SendWr {

@@ -66,6 +66,8 @@ pub(super) struct Sim {
     pub words: u64,
     /// Requests that the connection has carried out without taking them.
     pub carried_out: u64,
+    /// Messages sent without the send queue.
+    pub sent_alone: u64,
     /// Wrong predictions of direct copies: those of no, and those of yes.
     pub mispredicted: [Cell<u64>; 2],
 }
@@ -104,6 +106,7 @@ impl Sim {
             transferred_together: 0,
             words: 0,
             carried_out: 0,
+            sent_alone: 0,
             mispredicted: Default::default(),
         }
     }

@@ -53,6 +53,18 @@ enum State {
     Over,
 }
 
+/// The result of [`Conn::carry_out`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Offered {
+    /// The request is complete.
+    Complete,
+    /// It is in the send queue, as if it had been posted. A step with [`reason::POSTED`] must follow.
+    Taken,
+    /// It was not carried out: it must be posted as the next request, and a step made.
+    Refused,
+}
+
 /// One reliable connection, from the first posted receive to the last completion.
 pub struct Conn {
     num: u32,
@@ -140,12 +152,17 @@ impl Conn {
         }
     }
 
-    /// Carries out a request by direct copy and completes it, without taking it into the send queue: the
-    /// fast path for a request that finds nothing outstanding before it. False if it is not complete. The
-    /// caller then posts it, as the next one, and makes a step.
+    /// Carries out a request that finds nothing outstanding before it, and completes it, without taking it
+    /// into the send queue: by direct copy, or as a message of one FPDU.
     #[inline]
-    pub fn carry_out(&mut self, host: &mut impl StreamLink, wr: &SendWr) -> bool {
-        self.state == State::Open && self.broken.is_none() && self.send.carry_out_alone(host, wr, self.num)
+    pub fn carry_out(&mut self, host: &mut impl StreamLink, wr: &SendWr) -> Offered {
+        if self.state != State::Open || self.broken.is_some() {
+            return Offered::Refused;
+        }
+        self.send.carry_out_alone(host, wr, self.num).unwrap_or_else(|errno| {
+            self.cannot_send(errno);
+            Offered::Refused
+        })
     }
 
     /// Sends, receives and completes as much as the budget and the link permit. `why` has the [`reason`]s.
@@ -255,13 +272,19 @@ impl Conn {
         }
         match self.send.flush(host, self.num, budget) {
             Err(Failure::Link(errno)) => {
-                self.broken = Some(errno);
-                self.hung_up = true;
-                self.recv.look_again(true);
+                self.cannot_send(errno);
                 Ok(Flushed::Blocked)
             }
             flushed => Ok(flushed?),
         }
+    }
+
+    /// The link has failed: only what it still holds is received.
+    #[cold]
+    fn cannot_send(&mut self, errno: Errno) {
+        self.broken = Some(errno);
+        self.hung_up = true;
+        self.recv.look_again(true);
     }
 
     /// Messages that arrived before the peer closed the connection are still delivered: the end is not

@@ -8,6 +8,7 @@
 //! a fenced request while any is. Work requests and responses to the peer's reads and atomic operations
 //! alternate, message by message.
 
+mod alone;
 mod atomic;
 mod queue;
 mod transfer;
@@ -459,13 +460,7 @@ impl SendHalf {
             let to = wr.remote_addr.wrapping_add(u64::from(self.taken));
             Header::Tagged { opcode: Opcode::Write, last, stag, to }
         } else {
-            let (opcode, inv_stag) = match (wr.op, wr.solicited) {
-                (Op::SendWithInv, false) => (Opcode::SendInv, wr.rkey),
-                (Op::SendWithInv, true) => (Opcode::SendSeInv, wr.rkey),
-                (_, false) => (Opcode::Send, 0),
-                (_, true) => (Opcode::SendSe, 0),
-            };
-            Header::Untagged { opcode, last, inv_stag, qn: QN_SEND, msn: self.send_msn, mo: self.taken }
+            untagged(wr, last, self.send_msn, self.taken)
         };
         let over = last && wr.op != Op::WriteWithImm;
         let origin = Origin::Request { position, last: over };
@@ -577,6 +572,18 @@ impl SendHalf {
     pub(super) fn is_at_rest(&self) -> bool {
         self.queue.is_empty() && self.responses.is_empty() && self.sq.is_empty() && self.reads_open == 0
     }
+}
+
+/// The header of a segment of a Send, at offset `mo` of the message.
+#[inline]
+fn untagged(wr: &SendWr, last: bool, msn: u32, mo: u32) -> Header {
+    let (opcode, inv_stag) = match (wr.op, wr.solicited) {
+        (Op::SendWithInv, false) => (Opcode::SendInv, wr.rkey),
+        (Op::SendWithInv, true) => (Opcode::SendSeInv, wr.rkey),
+        (_, false) => (Opcode::Send, 0),
+        (_, true) => (Opcode::SendSe, 0),
+    };
+    Header::Untagged { opcode, last, inv_stag, qn: QN_SEND, msn, mo }
 }
 
 /// The payload of an FPDU: `len` bytes of registered memory, in one or several ranges.

@@ -10,8 +10,10 @@
 
 use super::{Failure, Progress, SendHalf};
 use crate::direct::{self, NoResult};
+use crate::iwarp::conn::Offered;
 use crate::iwarp::link::StreamLink;
 use crate::step::Quota;
+use crate::units::Errno;
 use crate::wr::{Op, SendWr, WORD, status};
 
 /// The result of [`SendHalf::transfer`].
@@ -50,17 +52,23 @@ impl SendHalf {
         }
     }
 
-    /// Carries out a request that is not in the send queue, and completes it; false if it is not complete,
-    /// and must be posted as the next one.
+    /// Carries out a request that is not in the send queue, directly or as a message. `Err`: the link has
+    /// failed.
     #[inline]
     pub(in super::super) fn carry_out_alone(
         &mut self,
         host: &mut impl StreamLink,
         wr: &SendWr,
         qp_num: u32,
-    ) -> bool {
-        if !(self.transfers && self.sq.is_empty() && self.may_transfer() && self.permits(wr)) {
-            return false;
+    ) -> Result<Offered, Errno> {
+        if !(self.transfers && self.sq.is_empty() && self.may_transfer()) {
+            return Ok(Offered::Refused);
+        }
+        if wr.op == Op::Send {
+            return self.send_alone(host, wr, qp_num);
+        }
+        if !self.permits(wr) {
+            return Ok(Offered::Refused);
         }
         let n = match wr.is_of_word() {
             // If the result of an atomic operation cannot be stored, that is the failure of a queued request.
@@ -75,11 +83,11 @@ impl SendHalf {
         if is_complete {
             self.answer_next = true;
             self.sq.complete(wr, host, qp_num);
-        } else {
-            // The rest follows once the request is in the queue.
-            (self.taken, self.copied_directly) = (n as u32, n > 0);
+            return Ok(Offered::Complete);
         }
-        is_complete
+        // The rest follows once the request is in the queue.
+        (self.taken, self.copied_directly) = (n as u32, n > 0);
+        Ok(Offered::Refused)
     }
 
     /// The position of the next request, if it may be carried out now.

@@ -7,7 +7,8 @@ use super::host::*;
 use crate::access::{Access, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::direct::{MAX_TOGETHER, WordAccess};
 use crate::host::{Durable, Host};
-use crate::iwarp::conn::{Framing, Role, Sizes, Terms};
+use crate::iwarp::conn::{Framing, Offered, Role, Sizes, Terms};
+use crate::iwarp::link::LinkError;
 use crate::iwarp::wire::ddp::Header;
 use crate::iwarp::wire::rdmap::{Opcode, encode_immediate};
 use crate::step::reason;
@@ -51,21 +52,21 @@ fn a_request_that_is_transferred_completes_and_nothing_is_sent() {
 }
 
 /// Offers a request to the connection before it is taken.
-fn offer(bench: &mut Bench, wr: &SendWr) -> bool {
+fn offer(bench: &mut Bench, wr: &SendWr) -> Offered {
     bench.host.queues.sends.push_back(wr.clone());
     bench.host.next_send().unwrap();
-    let is_complete = bench.conn.carry_out(&mut bench.host, wr);
-    if !is_complete {
+    let offered = bench.conn.carry_out(&mut bench.host, wr);
+    if offered == Offered::Refused {
         bench.host.queues.give_back();
     }
-    is_complete
+    offered
 }
 
 #[test]
 fn a_request_that_is_carried_out_alone_completes_without_a_step() {
     for wr in [wr(1, Op::Write, 100), wr(2, Op::Read, 100), inline(3, Op::Write, &[7; 8])] {
         let mut bench = bench(&[wr.len as usize]);
-        assert!(offer(&mut bench, &wr));
+        assert_eq!(offer(&mut bench, &wr), Offered::Complete);
         let calls = bench.calls();
         assert_eq!(transfers(&calls).len(), 1);
         let done = |call: &&Call| matches!(call, Call::SendDone(c) if c.wr_id == wr.wr_id && c.status == status::SUCCESS);
@@ -78,7 +79,7 @@ fn a_request_that_is_carried_out_alone_completes_without_a_step() {
 fn the_rest_of_a_request_that_is_carried_out_in_part_follows_in_the_next_step() {
     let mut bench = bench(&[40, 60]);
     let wr = wr(1, Op::Write, 100);
-    assert!(!offer(&mut bench, &wr));
+    assert_eq!(offer(&mut bench, &wr), Offered::Refused);
     bench.step(reason::POSTED);
     let calls = bench.calls();
     assert_eq!(transfers(&calls), [remote(REMOTE_WRITE, 0, 100), remote(REMOTE_WRITE, 40, 60)]);
@@ -87,10 +88,82 @@ fn the_rest_of_a_request_that_is_carried_out_in_part_follows_in_the_next_step() 
 }
 
 #[test]
+fn a_short_message_is_sent_without_a_step() {
+    for (wr, len) in [(wr(1, Op::Send, 100), 100), (inline(2, Op::Send, &[7; 8]), 8), (wr(3, Op::Send, 0), 0)]
+    {
+        let (mut alone, mut posted) = (bench(&[]), bench(&[]));
+        assert_eq!(offer(&mut alone, &wr), Offered::Complete);
+        posted.post(wr);
+        let (alone_calls, calls) = (alone.calls(), posted.calls());
+        assert_eq!(sent(&alone_calls), sent(&calls), "{len} bytes");
+        let done = |call: &&Call| matches!(call, Call::SendDone(c) if c.status == status::SUCCESS);
+        assert_eq!(alone_calls.iter().filter(done).count(), 1);
+        assert!(alone.conn.is_at_rest());
+        // The next one has the next number.
+        for bench in [&mut alone, &mut posted] {
+            bench.post(inline(4, Op::Send, &[8; 8]));
+        }
+        assert_eq!(sent(&alone.calls()), sent(&posted.calls()));
+    }
+}
+
+#[test]
+fn a_short_message_that_the_link_takes_in_part_is_in_the_queue() {
+    let message = wr(1, Op::Send, 100);
+    let mut posted = bench(&[]);
+    posted.post(message.clone());
+    let whole = sent(&posted.calls());
+    // In the header, the payload and the trailer.
+    for most in [1, 30, whole.len() - 1] {
+        let mut bench = bench(&[]);
+        bench.host.link.out.capacity = most;
+        assert_eq!(offer(&mut bench, &message), Offered::Taken);
+        bench.step(reason::POSTED);
+        bench.host.link.out.capacity = usize::MAX;
+        bench.step(reason::WRITABLE);
+        let calls = bench.calls();
+        assert_eq!(sent(&calls), whole, "{most} bytes at first");
+        let done = |call: &&Call| matches!(call, Call::SendDone(c) if c.status == status::SUCCESS);
+        assert_eq!(calls.iter().filter(done).count(), 1);
+        assert!(bench.conn.is_at_rest());
+    }
+}
+
+/// It is the queued request that reports an error.
+#[test]
+fn a_short_message_that_cannot_be_sent_now_is_posted() {
+    let mut full = bench(&[]);
+    full.host.link.out.capacity = 0;
+    assert_eq!(offer(&mut full, &wr(1, Op::Send, 100)), Offered::Refused);
+    let mut refused = bench(&[]);
+    let local = Local::Memory { addr: BASE, lkey: 0xbad };
+    assert_eq!(offer(&mut refused, &SendWr { local, ..wr(1, Op::Send, 100) }), Offered::Refused);
+    let mut reading = bench(&[0]);
+    reading.post(wr(1, Op::Read, 50));
+    assert_eq!(offer(&mut reading, &wr(2, Op::Send, 100)), Offered::Refused, "it is in the queue");
+    for bench in [&mut full, &mut refused] {
+        assert_eq!(sent(&bench.calls()), []);
+    }
+}
+
+/// The peer may have received it.
+#[test]
+fn a_short_message_is_not_sent_again_on_a_link_that_has_failed() {
+    let mut bench = bench(&[]);
+    bench.host.link.send_errors.push_back(LinkError::Broken(libc::ENOMEM));
+    assert_eq!(offer(&mut bench, &inline(1, Op::Send, &[7; 8])), Offered::Refused);
+    bench.step(reason::POSTED);
+    let calls = bench.calls();
+    assert_eq!(sent(&calls), []);
+    let failed = |call: &&Call| matches!(call, Call::SendDone(c) if c.status == status::WR_FLUSH_ERR);
+    assert_eq!(calls.iter().filter(failed).count(), 1);
+}
+
+#[test]
 fn behind_an_outstanding_request_nothing_is_carried_out_alone() {
     let mut bench = bench(&[0, 8]);
     bench.post(wr(1, Op::Read, 50));
-    assert!(!offer(&mut bench, &inline(2, Op::Write, &[7; 8])));
+    assert_eq!(offer(&mut bench, &inline(2, Op::Write, &[7; 8])), Offered::Refused);
     assert_eq!(transfers(&bench.calls()).len(), 1, "the read alone was offered");
 }
 
@@ -350,8 +423,9 @@ fn an_atomic_operation_waits_for_a_read_over_the_link_if_it_is_then_likely_to_be
 fn an_atomic_write_is_carried_out_without_a_step_and_an_atomic_operation_in_one() {
     let mut bench = bench(&[]);
     bench.host.words = VecDeque::from([70, 80]);
-    assert!(offer(&mut bench, &store(1, 1)));
-    assert!(!offer(&mut bench, &atomic(2, Op::FetchAdd)), "its result may be refused");
+    assert_eq!(offer(&mut bench, &store(1, 1)), Offered::Complete);
+    let offered = offer(&mut bench, &atomic(2, Op::FetchAdd));
+    assert_eq!(offered, Offered::Refused, "its result may be refused");
     bench.step(reason::POSTED);
     let calls = bench.calls();
     assert_eq!(words(&calls).len(), 2);
@@ -489,7 +563,7 @@ fn what_could_be_transferred_waits_for_nothing_where_no_read_is_open() {
 #[test]
 fn a_read_into_inline_data_is_not_transferred() {
     let mut bench = bench(&[8, 8]);
-    assert!(!offer(&mut bench, &inline(1, Op::Read, &[7; 8])));
+    assert_eq!(offer(&mut bench, &inline(1, Op::Read, &[7; 8])), Offered::Refused);
     bench.step(reason::POSTED);
     let to_bytes = |call: &Call| matches!(call, Call::Transferred(remote, _) if !remote.is_empty());
     assert!(!bench.calls().iter().any(to_bytes));
