@@ -296,13 +296,15 @@ impl Checker {
                 let got = (completion.opcode, completion.extra, completion.byte_len, completion.solicited);
                 assert_eq!(got, (code, extra, wr.len, wr.solicited), "{wr:?}");
                 if wr.op != Op::WriteWithImm {
-                    for at in 0..wr.len as usize {
-                        let (_, addr, _) = memory::entry_at(receive.entries(), at).expect("room");
-                        let byte = receiver.at(addr, 1);
+                    let (mut at, end) = (0, wr.len as usize);
+                    while at < end {
+                        let (_, addr, left) = memory::entry_at(receive.entries(), at).expect("room");
+                        let bytes = receiver.at(addr, left.min(end - at));
                         assert!(
-                            memory::is_sent(sender, 0, wr, at, byte),
-                            "byte {at} of {wr:?} in {receive:?}"
+                            memory::is_sent(sender, 0, wr, at, bytes),
+                            "the bytes of {wr:?} in {receive:?} from byte {at}"
                         );
+                        at += bytes.len();
                     }
                 }
                 self.last_received = Some(part.message);
