@@ -2,8 +2,8 @@
 //! Which slots belong to processes of this user, according to /proc/net/udp.
 //!
 //! A process sends packets to the loopback port of a slot, and accepts datagrams from it, only if the socket
-//! bound to that port belongs to this user. Results are cached for a short time. [`Claims`] distinguish the
-//! processes that have a slot one after another.
+//! bound to that port belongs to this user. Results are cached for a short time, for each slot: a read of the
+//! table may miss some. [`Claims`] distinguish the processes that have a slot one after another.
 //!
 //! All users without a mapping in a user namespace have the same overflow UID: a process with that UID trusts
 //! no slot, and relies on the filter alone.
@@ -34,11 +34,10 @@ const TCP_LISTEN: &str = "0A";
 const NOBODY: u32 = 65534;
 
 struct Known {
-    is_ours: [bool; 256],
-    /// When each slot was last looked up.
+    /// When each slot was last in the table, if it belonged to this user then.
+    ours: [Option<Instant>; 256],
+    /// When each slot was last looked up without that result.
     looked_for: [Option<Instant>; 256],
-    /// When the table was last read.
-    read: Option<Instant>,
     reads: Rate<OWNER_READS>,
 }
 
@@ -74,8 +73,7 @@ impl Owners {
     #[inline(never)]
     pub(super) fn new(user: u32) -> Self {
         let user = Some(user).filter(|&user| trusts_itself(user));
-        let known =
-            Known { is_ours: [false; 256], looked_for: [None; 256], read: None, reads: Rate::default() };
+        let known = Known { ours: [None; 256], looked_for: [None; 256], reads: Rate::default() };
         Self { user, known: Box::new(Mutex::new(known)) }
     }
 
@@ -86,24 +84,28 @@ impl Owners {
 
     /// Whether a slot belongs to a process of this user.
     pub(super) fn is_ours(&self, slot: u8) -> bool {
-        let Some(user) = self.user else { return false };
-        let (mut known, slot, now) = (lock(&self.known), usize::from(slot), Instant::now());
+        self.user.is_some_and(|user| lock(&self.known).is_ours(slot, user, Instant::now(), table))
+    }
+}
+
+impl Known {
+    fn is_ours(&mut self, slot: u8, user: u32, now: Instant, read: impl FnMut() -> String) -> bool {
         let is_within =
             |since: Option<Instant>, time| since.is_some_and(|since| now.duration_since(since) < time);
-        if known.is_ours[slot] && is_within(known.read, TRUSTED_FOR) {
+        let at = usize::from(slot);
+        if is_within(self.ours[at], TRUSTED_FOR) {
             return true;
         }
-        if is_within(known.looked_for[slot], ABSENT_FOR) {
+        if is_within(self.looked_for[at], ABSENT_FOR) {
             return false;
         }
-        let Some(text) = table_with(slot as u8, || known.reads.permits(1, now), table) else { return false };
-        known.looked_for[slot] = Some(now);
-        known.is_ours = ours(&text, user);
-        known.read = Some(now);
-        if known.is_ours[slot] {
-            known.looked_for[slot] = None;
+        let Some(text) = table_with(slot, || self.reads.permits(1, now), read) else { return false };
+        for (slot, owner) in owners(&text) {
+            self.ours[usize::from(slot)] = (owner == user).then_some(now);
         }
-        known.is_ours[slot]
+        let is_ours = is_within(self.ours[at], TRUSTED_FOR);
+        self.looked_for[at] = if is_ours { None } else { Some(now) };
+        is_ours
     }
 }
 
@@ -178,15 +180,10 @@ fn table_with(
     text
 }
 
-/// The slots of a user in the text of /proc/net/udp.
-fn ours(text: &str, user: u32) -> [bool; 256] {
-    let mut is_ours = [false; 256];
-    for socket in text.lines().filter_map(Line::parse) {
-        if let Some(slot) = socket.addr().and_then(|addr| slot::at(addr.into())) {
-            is_ours[usize::from(slot)] = socket.user == user;
-        }
-    }
-    is_ours
+/// The slots in the text of /proc/net/udp, each with its user.
+fn owners(text: &str) -> impl Iterator<Item = (u8, u32)> {
+    let sockets = text.lines().filter_map(Line::parse);
+    sockets.filter_map(|socket| Some((slot::at(socket.addr()?.into())?, socket.user)))
 }
 
 /// The UDP sockets of a user, or of all users, at loopback addresses; none if they cannot be read.
@@ -262,9 +259,7 @@ mod tests {
     #[test]
     #[cfg(target_endian = "little")]
     fn the_table_of_the_kernel_says_whose_a_slot_is() {
-        let of =
-            |user| (1..=254).filter(|slot| ours(TEXT, user)[usize::from(*slot as u8)]).collect::<Vec<i32>>();
-        assert_eq!((of(1000), of(1001), of(0)), (vec![1], vec![2], vec![]));
+        assert_eq!(owners(TEXT).collect::<Vec<_>>(), [(1, 1000), (2, 1001)]);
         assert_eq!(members_in(TEXT), 2);
         let claims = Claims::of_text(TEXT);
         assert_eq!((claims.of(1), claims.of(2), claims.of(3)), (Some(5055), Some(5056), None));
@@ -308,6 +303,26 @@ mod tests {
         assert_eq!(reads(slot, 0, 9, ""), (1, true), "there is no such file");
         drop(claimed);
         assert_eq!(reads(slot, 9, 9, &line), (1, false), "the slot is free");
+    }
+
+    /// Other sockets are closed while the kernel lists them, or the slots have other owners now.
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_slot_that_a_read_misses_is_ours_for_its_time() {
+        let began = Instant::now();
+        let at = |ms| began + Duration::from_millis(ms);
+        let mut known = Known { ours: [None; 256], looked_for: [None; 256], reads: Rate::default() };
+        let line = |slot: u8, user: u32| {
+            format!("0: 0100007F:{:04X} 0:0 07 0:0 00:0 0 {user} 0 5060 2 0 0\n", slot::address(slot).port())
+        };
+        assert!(known.is_ours(1, 1000, at(0), || line(1, 1000)));
+        assert!(known.is_ours(2, 1000, at(100), || line(2, 1000)), "without the first one");
+        let unread = || panic!("the table need not be read");
+        assert!(known.is_ours(1, 1000, at(199), unread));
+        assert!(known.is_ours(2, 1000, at(299), unread));
+        // With these, as if they were claimed by processes of others.
+        assert!(!known.is_ours(1, 1000, at(300), || line(1, 1001) + &line(2, 1001)));
+        assert!(!known.is_ours(2, 1000, at(300), || line(2, 1001)), "it was in that table");
     }
 
     #[test]
