@@ -100,8 +100,8 @@ impl Known {
             return false;
         }
         let Some(text) = table_with(slot, || self.reads.permits(1, now), read) else { return false };
-        for (slot, owner) in owners(&text) {
-            self.ours[usize::from(slot)] = (owner == user).then_some(now);
+        for (slot, socket) in slots(&text) {
+            self.ours[usize::from(slot)] = (socket.user == user).then_some(now);
         }
         let is_ours = is_within(self.ours[at], TRUSTED_FOR);
         self.looked_for[at] = if is_ours { None } else { Some(now) };
@@ -140,11 +140,7 @@ impl Claims {
 
     fn of_text(text: &str) -> Self {
         let mut claims = [0; 256];
-        for socket in text.lines().filter_map(Line::parse) {
-            if let Some(slot) = socket.addr().and_then(|addr| slot::at(addr.into())) {
-                claims[usize::from(slot)] = socket.inode;
-            }
-        }
+        slots(text).for_each(|(slot, socket)| claims[usize::from(slot)] = socket.inode);
         Self(claims)
     }
 
@@ -180,10 +176,10 @@ fn table_with(
     text
 }
 
-/// The slots in the text of /proc/net/udp, each with its user.
-fn owners(text: &str) -> impl Iterator<Item = (u8, u32)> {
+/// The slots in the text of /proc/net/udp, each with the socket that claims it.
+fn slots(text: &str) -> impl Iterator<Item = (u8, Line<'_>)> {
     let sockets = text.lines().filter_map(Line::parse);
-    sockets.filter_map(|socket| Some((slot::at(socket.addr()?.into())?, socket.user)))
+    sockets.filter_map(|socket| Some((slot::at(socket.addr()?.into())?, socket)))
 }
 
 /// The UDP sockets of a user, or of all users, at loopback addresses; none if they cannot be read.
@@ -259,7 +255,8 @@ mod tests {
     #[test]
     #[cfg(target_endian = "little")]
     fn the_table_of_the_kernel_says_whose_a_slot_is() {
-        assert_eq!(owners(TEXT).collect::<Vec<_>>(), [(1, 1000), (2, 1001)]);
+        let owners: Vec<_> = slots(TEXT).map(|(slot, socket)| (slot, socket.user)).collect();
+        assert_eq!(owners, [(1, 1000), (2, 1001)]);
         assert_eq!(members_in(TEXT), 2);
         let claims = Claims::of_text(TEXT);
         assert_eq!((claims.of(1), claims.of(2), claims.of(3)), (Some(5055), Some(5056), None));

@@ -22,14 +22,14 @@ pub(super) fn exchange(members: &mut [Member], count: u32) {
     let nums: Vec<_> = members.iter().map(|member| member.num).collect();
     let expected = count * nums.len() as u32;
     for _ in 0..ATTEMPTS {
-        let before = without_room();
+        let before = dropped_by_kernel();
         let floor = FLOOR.fetch_add(1 << 20, Ordering::Relaxed) + (1 << 20);
         members.iter_mut().for_each(|member| member.command(&format!("begin {floor}")));
         for member in members.iter_mut() {
             member.begin_send(count, &nums);
         }
         members.iter_mut().for_each(Member::end_send);
-        let has_lost = || without_room() != before;
+        let has_lost = || dropped_by_kernel() != before;
         let missing = members.iter_mut().find_map(|member| member.gets(expected, has_lost).err());
         match missing {
             None => return,
@@ -39,8 +39,8 @@ pub(super) fn exchange(members: &mut [Member], count: u32) {
     panic!("the kernel drops packets each time");
 }
 
-/// How many packets the sockets of members had no room for (proc_net(5)).
-fn without_room() -> u64 {
+/// The number of packets that the kernel has dropped since a receive buffer was full.
+fn dropped_by_kernel() -> u64 {
     let of = |table: &str| {
         let text = std::fs::read_to_string(table).unwrap_or_default();
         let drops = |line: &str| line.split_ascii_whitespace().last()?.parse::<u64>().ok();
@@ -194,8 +194,8 @@ impl Member {
         assert_eq!(self.gets(count, || false), Ok(()), "of {count} for {:#x}", self.num);
     }
 
-    /// Waits until it has so many packets. `Err`: it has only these after 10 s, or after a second if others
-    /// were lost.
+    /// Waits until the member has received `count` packets. `Err`: the number it has received after 10 s, or
+    /// after one second if the kernel has dropped packets.
     fn gets(&mut self, count: u32, has_lost: impl Fn() -> bool) -> Result<(), u32> {
         let begin = Instant::now();
         loop {
