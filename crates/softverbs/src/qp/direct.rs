@@ -80,7 +80,7 @@ impl Qp {
             queued: 1,
         };
         let carried_out = match self.coalescer.begins(&post, clock) {
-            None => self.copy_in_turn(wr),
+            None => self.carry_out_in_turn(wr),
             Some(delay) => Err(Fallback::Deferred(delay)),
         };
         carried_out.map_err(|fallback| Refused { post, fallback })?;
@@ -91,7 +91,7 @@ impl Qp {
     /// Takes the turn if the queue pair is idle, and carries out a request; gives it back if the request is
     /// complete, or cannot have the next entry of the ring.
     #[inline]
-    fn copy_in_turn(&self, wr: &SendWr) -> Result<(), Fallback<'_>> {
+    fn carry_out_in_turn(&self, wr: &SendWr) -> Result<(), Fallback<'_>> {
         if !self.turn.enter_at_rest() {
             return Err(Fallback::Queued);
         }
@@ -99,16 +99,14 @@ impl Qp {
             self.leave();
             return Err(Fallback::Queued);
         };
-        let offered = self.copy(wr);
-        if offered == Offered::Refused {
-            return Err(Fallback::AtEntry(entry));
-        }
+        let carried_out = match self.carry_out(wr) {
+            Offered::Complete => Ok(()),
+            Offered::Taken => Err(Fallback::Begun),
+            Offered::Refused => return Err(Fallback::AtEntry(entry)),
+        };
         entry.taken();
         self.leave();
-        match offered {
-            Offered::Complete => Ok(()),
-            _ => Err(Fallback::Begun),
-        }
+        carried_out
     }
 
     /// Posts a request that was refused. Results as those of
@@ -155,7 +153,7 @@ impl Qp {
 
     /// Offers a request to the connection. The caller has the turn.
     #[inline]
-    fn copy(&self, wr: &SendWr) -> Offered {
+    fn carry_out(&self, wr: &SendWr) -> Offered {
         let mut session = lock(&self.session);
         if self.turn.is_closed() {
             return Offered::Refused;

@@ -71,7 +71,7 @@ impl Line {
         self.next[poster].store(number + 1, Relaxed);
     }
 
-    /// As `Qp::copy_in_turn`; `is_copied`: without the ring, if the connection is idle.
+    /// As `Qp::carry_out_in_turn`; `is_copied`: without the ring, if the connection is idle.
     fn post_alone(&self, poster: usize, number: u32, is_copied: bool) {
         if !self.turn.enter_at_rest() {
             return self.post(poster, number);

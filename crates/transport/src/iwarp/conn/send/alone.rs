@@ -36,7 +36,6 @@ impl SendHalf {
         let origin = Origin::Request { position: self.sq.tail(), last: true };
         let fpdu = match wr.local {
             Local::Inline(ref bytes) => Fpdu::short(&header, &bytes[..len], false, origin),
-            Local::Memory { .. } if len == 0 => Fpdu::short(&header, &[], false, origin),
             Local::Memory { addr, lkey } => {
                 let source = Access { stag: lkey, addr, len, rights: 0 };
                 Fpdu::new(&header, Payload::Memory(source), len, false, origin)
