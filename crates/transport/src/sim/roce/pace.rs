@@ -178,8 +178,9 @@ impl Pace {
             _ => None,
         };
         // The peer may have lost packets, and may send a NAK for a PSN that is not sent yet.
-        let is_next = sequence == self.sent && syndrome == Some(Syndrome::Nak(Nak::PsnSequence));
-        if sequence < self.acked || sequence >= self.sent && !(is_next && self.acked < self.sent) {
+        let is_nak = syndrome == Some(Syndrome::Nak(Nak::PsnSequence));
+        let is_next = is_nak && sequence == self.sent && self.acked < self.sent;
+        if sequence < self.acked || sequence >= self.sent && !is_next {
             return;
         }
         let is_ack = matches!(syndrome, Some(Syndrome::Ack { .. }));
