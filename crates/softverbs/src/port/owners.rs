@@ -34,11 +34,18 @@ const TCP_LISTEN: &str = "0A";
 const NOBODY: u32 = 65534;
 
 struct Known {
-    /// When each slot was last in the table, if it belonged to this user then.
-    ours: [Option<Instant>; 256],
-    /// When each slot was last looked up without that result.
-    looked_for: [Option<Instant>; 256],
+    /// By slot. A vector is never on the stack: threads with small stacks open the port.
+    slots: Vec<Cached>,
     reads: Rate<OWNER_READS>,
+}
+
+/// What is known of a slot.
+#[derive(Clone, Copy, Default)]
+struct Cached {
+    /// When it was last in the table, if it belonged to this user then.
+    ours: Option<Instant>,
+    /// When it was last looked up without that result.
+    looked_for: Option<Instant>,
 }
 
 /// A limit on an operation: `LIMIT` times in an interval of [`ABSENT_FOR`].
@@ -64,17 +71,13 @@ impl<const LIMIT: u32> Rate<LIMIT> {
 
 pub(super) struct Owners {
     user: Option<u32>,
-    /// On the heap: threads with small stacks open the port.
-    known: Box<Mutex<Known>>,
+    known: Mutex<Known>,
 }
 
 impl Owners {
-    /// A function apart: the table is on the stack before it is on the heap.
-    #[inline(never)]
     pub(super) fn new(user: u32) -> Self {
         let user = Some(user).filter(|&user| trusts_itself(user));
-        let known = Known { ours: [None; 256], looked_for: [None; 256], reads: Rate::default() };
-        Self { user, known: Box::new(Mutex::new(known)) }
+        Self { user, known: Mutex::default() }
     }
 
     /// The user whose processes are trusted.
@@ -88,23 +91,31 @@ impl Owners {
     }
 }
 
+impl Default for Known {
+    fn default() -> Self {
+        Self { slots: vec![Cached::default(); 256], reads: Rate::default() }
+    }
+}
+
 impl Known {
     fn is_ours(&mut self, slot: u8, user: u32, now: Instant, read: impl FnMut() -> String) -> bool {
         let is_within =
             |since: Option<Instant>, time| since.is_some_and(|since| now.duration_since(since) < time);
         let at = usize::from(slot);
-        if is_within(self.ours[at], TRUSTED_FOR) {
+        let cached = self.slots[at];
+        if is_within(cached.ours, TRUSTED_FOR) {
             return true;
         }
-        if is_within(self.looked_for[at], ABSENT_FOR) {
+        if is_within(cached.looked_for, ABSENT_FOR) {
             return false;
         }
         let Some(text) = table_with(slot, || self.reads.permits(1, now), read) else { return false };
         for (slot, socket) in slots(&text) {
-            self.ours[usize::from(slot)] = (socket.user == user).then_some(now);
+            self.slots[usize::from(slot)].ours = (socket.user == user).then_some(now);
         }
-        let is_ours = is_within(self.ours[at], TRUSTED_FOR);
-        self.looked_for[at] = if is_ours { None } else { Some(now) };
+        let cached = &mut self.slots[at];
+        let is_ours = is_within(cached.ours, TRUSTED_FOR);
+        cached.looked_for = (!is_ours).then_some(now);
         is_ours
     }
 }
@@ -308,7 +319,7 @@ mod tests {
     fn a_slot_that_a_read_misses_is_ours_for_its_time() {
         let began = Instant::now();
         let at = |ms| began + Duration::from_millis(ms);
-        let mut known = Known { ours: [None; 256], looked_for: [None; 256], reads: Rate::default() };
+        let mut known = Known::default();
         let line = |slot: u8, user: u32| {
             format!("0: 0100007F:{:04X} 0:0 07 0:0 00:0 0 {user} 0 5060 2 0 0\n", slot::address(slot).port())
         };
