@@ -25,7 +25,9 @@ for line in lines:
         assert row["out_ops_per_second"] == rate and row["in_bytes_per_second"] == row["bytes_per_second"]["read"], row
         assert abs(each["out_ops_per_second"] - rate) <= 0.01 * rate + 10, row
         assert row["in_ops_per_second"] == row["out_bytes_per_second"] == 0, row
-    latency = row["latency_us"]["read"]
-    assert 0 < latency["p50"] <= latency["p99"] and row["latency_all_us"] == latency, row
+    # The last interval ends with a signal, maybe before a read of it completes.
+    latency = row["latency_us"].get("read")
+    assert rate * row["seconds"] < 1.5 if latency is None else 0 < latency["p50"] <= latency["p99"], row
+    assert row["latency_all_us"] == latency, row
     counts.append((line["time"], row["operations"]["read"]))
 print(len(lines), "objects")
