@@ -53,7 +53,7 @@ VERSION := 1.4.0
 SONAME := librpma.so.0
 
 BUILD_PACKAGES := gcc libc6-dev binutils make pkg-config libibverbs-dev librdmacm-dev
-QUICK_PACKAGES := $(BUILD_PACKAGES) g++ libcmocka-dev iproute2 rdmacm-utils codespell python3
+QUICK_PACKAGES := $(BUILD_PACKAGES) g++ libcmocka-dev iproute2 rdmacm-utils ibverbs-utils codespell python3
 CPP_PACKAGES := g++ clang libclang-rt-dev
 TEST_PACKAGES := $(QUICK_PACKAGES) $(filter-out g++,$(CPP_PACKAGES)) libclang-dev librpma-dev abigail-tools mandoc groff-base flake8 valgrind
 ARM64_PACKAGES := $(BUILD_PACKAGES) gcc-aarch64-linux-gnu qemu-user-static qemu-system-arm mmdebstrap debian-archive-keyring cpio file
