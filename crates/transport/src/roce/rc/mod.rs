@@ -119,8 +119,8 @@ impl Rc {
     fn change_link(&mut self, host: &mut impl PacketLink) -> bool {
         let has_changed = host.has_changed();
         if has_changed {
-            self.unblock(false);
             self.requester.change_link();
+            self.responder.unblock();
         }
         has_changed
     }
@@ -197,7 +197,7 @@ impl Rc {
             return Err(received.err().unwrap_or(End::Local));
         }
         if why & reason::WRITABLE != 0 {
-            self.unblock(host.peer_makes_room());
+            self.unblock();
         }
         let drained = self.receive_all(host, &mut to_receive, &mut to_send);
         if matches!(drained, Ok(true)) && host.has_lost_packets() {
@@ -337,7 +337,7 @@ impl Rc {
     /// gigabytes.
     fn linger(&mut self, host: &mut impl PacketLink, why: u32, budget: Budget, stepped: &mut Stepped) {
         if why & reason::WRITABLE != 0 {
-            self.unblock(host.peer_makes_room());
+            self.unblock();
         }
         let (mut to_receive, mut to_send) = (budget.receive, budget.send);
         while !to_receive.is_used_up() {
@@ -360,8 +360,8 @@ impl Rc {
         stepped.again = to_receive.is_used_up() || !matches!(replied, Ok(Replied::All | Replied::Blocked));
     }
 
-    fn unblock(&mut self, peer_makes_room: bool) {
-        self.requester.unblock(peer_makes_room);
+    fn unblock(&mut self) {
+        self.requester.unblock();
         self.responder.unblock();
     }
 

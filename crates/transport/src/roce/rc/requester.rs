@@ -88,8 +88,6 @@ pub(super) struct Requester {
     copied: u32,
     /// A local request that cannot be sent. It fails once all earlier ones are complete.
     failing: Option<(u64, u32)>,
-    /// The link takes nothing until it reports room.
-    blocked: bool,
     /// Requests are sent: the queue pair is in RTS, or in SQD.
     is_open: bool,
     /// No request is begun: the queue pair is in SQD.
@@ -120,7 +118,6 @@ impl Requester {
             retry: Retry::new(mode),
             copied: 0,
             failing: None,
-            blocked: false,
             is_open: false,
             is_draining: false,
         })
@@ -143,6 +140,7 @@ impl Requester {
 
     /// What was sent is lost, or late.
     pub(super) fn change_link(&mut self) {
+        self.retry.change_link();
         self.overtaken = self.sent;
         self.window.settled();
         if self.cursor > self.acked {
@@ -155,12 +153,9 @@ impl Requester {
         self.messages.is_empty() && self.copied == 0
     }
 
-    /// The link may take packets again. What could not be sent has the whole timeout, unless it is up to the
-    /// peer to make room: then this may be an attempt.
-    pub(super) fn unblock(&mut self, peer_makes_room: bool) {
-        if std::mem::take(&mut self.blocked) && !peer_makes_room {
-            self.retry.started();
-        }
+    /// The link may take packets again.
+    pub(super) fn unblock(&mut self) {
+        self.retry.unblock();
     }
 
     fn psn(&self, sequence: u64) -> Psn {
@@ -180,11 +175,11 @@ impl Requester {
                 let Some(wr) = host.next_send() else { break };
                 self.sq.push(wr);
             }
-            if self.blocked && self.messages.is_empty() && host.peer_makes_room() {
-                // What was refused is complete. The next request tries once, for its timer.
-                self.blocked = false;
+            if self.messages.is_empty() {
+                // What was refused is complete.
+                self.retry.forget_refusal();
             }
-            if !self.is_open || self.blocked || self.retry.is_waiting() {
+            if !self.is_open || !self.retry.may_send() {
                 break Sent::Idle;
             }
             // A direct copy that was begun is completed.
@@ -221,8 +216,9 @@ impl Requester {
             let ack_req = match self.send_packet(host, buf, &message, packets, budget.bytes) {
                 Ok(Some(ack_req)) => ack_req,
                 Ok(None) => {
-                    self.blocked = true;
-                    if self.sent == self.acked && host.peer_makes_room() {
+                    let peer_makes_room = host.peer_makes_room();
+                    self.retry.refused(peer_makes_room);
+                    if self.sent == self.acked && peer_makes_room {
                         // Only this timer ends the wait if the peer has stopped reading.
                         self.retry.arm(host, self.cursor, false);
                     }

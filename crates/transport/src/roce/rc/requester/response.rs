@@ -2,7 +2,7 @@
 //! Responses to the requests of this side: acknowledgements, data of reads, results of atomic operations,
 //! NAKs (IBTA 9.7.5, 9.7.7, 9.7.8, A19).
 
-use super::retry::{Expired, Room};
+use super::retry::Expired;
 use super::{End, Failed, Requester};
 use crate::access::LOCAL_WRITE;
 use crate::host::Host;
@@ -273,15 +273,10 @@ impl Requester {
         if self.retry.deadline().is_none() {
             return Ok(());
         }
-        let is_outstanding = self.sent > self.acked || self.blocked && self.cursor < self.end;
+        let is_outstanding = self.sent > self.acked || self.retry.waits_for_room() && self.cursor < self.end;
         let now = host.now();
-        let room = match (self.blocked, host.peer_makes_room()) {
-            (false, _) => Room::Some,
-            (true, false) => Room::None,
-            (true, true) => Room::NoneOfPeer,
-        };
         let has_unread = || !has_drained || host.has_unread_packets();
-        match self.retry.expire(now, is_outstanding, room, has_unread) {
+        match self.retry.expire(now, is_outstanding, has_unread) {
             Expired::Nothing | Expired::Rnr => return Ok(()),
             Expired::Probe => {
                 self.window.probed(self.cursor);

@@ -48,36 +48,54 @@ pub(super) struct Retry {
     deadline: Option<Micros>,
     /// When the transport timer expires, if there was no progress at the check.
     expires: Micros,
-    /// A packet was acknowledged, or the first one was sent, since the last check.
+    /// The transport timer starts again at the next check: since the last one a packet was acknowledged, the
+    /// first one was sent, or a wait ended that is not part of the local ACK timeout.
     has_progressed: bool,
     /// How often unread packets have restarted the timer since it fired, or since the last progress.
     unread: u32,
     /// How often they have postponed a probe since the last one, or since the last progress.
     unprobed: u32,
     probe: Probe,
-    /// A probe has gone back, and nothing was sent since: the next check is timed from the send.
-    is_probing: bool,
-    /// The round trip that is being measured: the end of a request that was sent once, and when.
-    measuring: Option<(u64, Micros)>,
-    /// The next request that is sent for the first time is measured.
-    measures: bool,
-    /// Until when nothing is sent because of an RNR NAK.
-    waits_until: Option<Micros>,
+    measured: Measured,
+    hold: Hold,
+    resend: Resend,
     /// Requests were sent again because of a gap or an RNR NAK, and none was acknowledged since: what still
     /// arrives of the first transmission shows the same gap.
     is_recovering: bool,
-    /// Requests must be sent again, and none was: the link is full, or the budget is used up.
-    is_pending: bool,
 }
 
-/// Whether the link takes packets.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Room {
-    Some,
-    /// It takes them later: what was sent may not have left yet.
-    None,
-    /// It does when the peer has taken what is in it, which it may never do.
-    NoneOfPeer,
+/// Why nothing is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    Nothing,
+    /// The link has refused a packet, and takes packets later: what was sent may not have left yet.
+    Link,
+    /// A full ring has refused a packet. It takes packets when the peer has taken some, which may never
+    /// happen.
+    Ring,
+    /// An RNR NAK, until this time. It replaces a refusal: after the wait a packet is tried.
+    Rnr(Micros),
+}
+
+/// What must be sent again, until something is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Resend {
+    #[default]
+    Nothing,
+    /// The oldest packets, as a probe: the next check is timed from the send.
+    Probe,
+    /// All requests without an acknowledgement: the transport timer starts from the send.
+    All,
+}
+
+/// The round trip that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Measured {
+    Nothing,
+    /// The round trip of the next request that is sent for the first time.
+    Next,
+    /// The round trip of a request that was sent once: its end, and when it was sent.
+    Since(u64, Micros),
 }
 
 impl Retry {
@@ -94,12 +112,10 @@ impl Retry {
             unread: 0,
             unprobed: 0,
             probe: Probe::new(mode),
-            is_probing: false,
-            measuring: None,
-            measures: true,
-            waits_until: None,
+            measured: Measured::Next,
+            hold: Hold::Nothing,
+            resend: Resend::Nothing,
             is_recovering: false,
-            is_pending: false,
         }
     }
 
@@ -109,16 +125,48 @@ impl Retry {
         (self.retries_left, self.rnr_retries_left) = (terms.retries, terms.rnr_retries);
     }
 
-    /// The first request after a pause is sent, or the link takes packets again.
+    /// The first request after a pause is sent.
     pub(super) fn started(&mut self) {
         self.has_progressed = true;
+    }
+
+    /// The link has refused a packet.
+    pub(super) fn refused(&mut self, peer_makes_room: bool) {
+        self.hold = if peer_makes_room { Hold::Ring } else { Hold::Link };
+    }
+
+    /// Whether a packet that the link has refused waits for room.
+    pub(super) fn waits_for_room(&self) -> bool {
+        matches!(self.hold, Hold::Link | Hold::Ring)
+    }
+
+    /// The link may take packets again. What could not be sent has the whole timeout, unless it was up to the
+    /// peer to make room: then this may be no more than a poll, which always reports it.
+    pub(super) fn unblock(&mut self) {
+        self.has_progressed |= self.hold == Hold::Link;
+        self.forget_refusal();
+    }
+
+    /// There is another link.
+    pub(super) fn change_link(&mut self) {
+        self.has_progressed |= self.waits_for_room();
+        self.forget_refusal();
+    }
+
+    /// What the link has refused need not be sent any more, or may be tried again.
+    pub(super) fn forget_refusal(&mut self) {
+        if self.waits_for_room() {
+            self.hold = Hold::Nothing;
+        }
     }
 
     /// Packets were acknowledged. If it waits after an RNR NAK, another copy of the packet has found a
     /// receive.
     pub(super) fn progressed(&mut self) {
         self.has_progressed = true;
-        self.waits_until = None;
+        if self.is_waiting() {
+            self.hold = Hold::Nothing;
+        }
         (self.unread, self.unprobed) = (0, 0);
         self.is_recovering = false;
         (self.retries_left, self.rnr_retries_left) = (self.retries, self.rnr_retries);
@@ -126,46 +174,47 @@ impl Retry {
 
     /// Everything before `end` is acknowledged: measures the round trip.
     pub(super) fn measure(&mut self, host: &mut impl Host, end: u64) {
-        if let Some((_, begin)) = self.measuring.filter(|(measured, _)| *measured <= end) {
-            self.measuring = None;
+        if let Measured::Since(measured, begin) = self.measured
+            && measured <= end
+        {
+            self.measured = Measured::Nothing;
             self.probe.measured(host.now() - begin);
         }
     }
 
     /// Requests must be sent again.
     pub(super) fn goes_back(&mut self) {
-        self.is_pending = true;
+        self.resend = Resend::All;
         self.measure_again();
     }
 
     /// An acknowledgement may be that of either transmission: measures the next request.
     fn measure_again(&mut self) {
-        (self.measuring, self.measures) = (None, true);
+        self.measured = Measured::Next;
     }
 
     /// A request with this end was sent, `is_new`: for the first time; or a full ring has refused the only
     /// one. Starts the transport timer if it does not run, and again for a retransmission.
     pub(super) fn arm(&mut self, host: &mut impl Host, end: u64, is_new: bool) {
         let Some(timeout) = self.timeout_us else { return };
-        let is_resent = std::mem::take(&mut self.is_pending);
-        if is_resent {
+        let resent = std::mem::take(&mut self.resend);
+        if resent == Resend::All {
             self.has_progressed = false;
         }
-        let is_probe = std::mem::take(&mut self.is_probing);
-        let starts = is_resent || self.deadline.is_none();
-        let measures = is_new && std::mem::take(&mut self.measures);
-        if !starts && !is_probe && !measures {
+        let starts = resent == Resend::All || self.deadline.is_none();
+        let measures = is_new && self.measured == Measured::Next;
+        if !starts && resent == Resend::Nothing && !measures {
             return;
         }
         let now = host.now();
         if starts {
             self.expires = now + timeout;
         }
-        if starts || is_probe {
+        if starts || resent == Resend::Probe {
             self.check_after(now);
         }
         if measures {
-            self.measuring = Some((end, now));
+            self.measured = Measured::Since(end, now);
         }
     }
 
@@ -176,13 +225,22 @@ impl Retry {
         self.deadline = Some(wait.map_or(self.expires, |wait| now + wait));
     }
 
+    /// Whether it waits after an RNR NAK.
     pub(super) fn is_waiting(&self) -> bool {
-        self.waits_until.is_some()
+        matches!(self.hold, Hold::Rnr(_))
+    }
+
+    /// Whether requests may be sent.
+    pub(super) fn may_send(&self) -> bool {
+        self.hold == Hold::Nothing
     }
 
     /// When [`Self::expire`] is due.
     pub(super) fn deadline(&self) -> Option<Micros> {
-        self.waits_until.or(self.deadline)
+        match self.hold {
+            Hold::Rnr(until) => Some(until),
+            _ => self.deadline,
+        }
     }
 
     /// What has expired at this time. `has_unread`: packets have arrived that were not read yet.
@@ -190,30 +248,28 @@ impl Retry {
         &mut self,
         now: Micros,
         is_outstanding: bool,
-        room: Room,
         has_unread: impl Fn() -> bool,
     ) -> Expired {
-        if let Some(until) = self.waits_until {
+        if let Hold::Rnr(until) = self.hold {
             if now < until {
                 return Expired::Nothing;
             }
-            self.waits_until = None;
+            self.hold = Hold::Nothing;
             // The wait is not part of the local ACK timeout.
             self.has_progressed = true;
             return Expired::Rnr;
         }
         match (self.deadline, self.timeout_us) {
             (Some(deadline), Some(timeout)) if now >= deadline => {
-                self.measures |= self.measuring.is_none();
+                if self.measured == Measured::Nothing {
+                    self.measured = Measured::Next;
+                }
                 if !is_outstanding {
                     self.deadline = None;
                     return Expired::Nothing;
                 }
-                let is_held = match room {
-                    Room::Some => self.is_pending,
-                    Room::None => true,
-                    Room::NoneOfPeer => false,
-                };
+                let is_unsent = self.hold == Hold::Nothing && self.resend == Resend::All;
+                let is_held = is_unsent || self.hold == Hold::Link;
                 let is_waiting = std::mem::take(&mut self.has_progressed) || is_held;
                 let has_expired = now >= self.expires;
                 if is_waiting || has_expired {
@@ -235,10 +291,10 @@ impl Retry {
                         Expired::Nothing
                     }
                     // A full ring would not take the probe.
-                    (false, false) if room != Room::NoneOfPeer && self.probe.is_lost() => {
+                    (false, false) if self.hold != Hold::Ring && self.probe.is_lost() => {
                         self.unprobed = 0;
                         self.measure_again();
-                        self.is_probing = true;
+                        self.resend = Resend::Probe;
                         Expired::Probe
                     }
                     (false, false) => Expired::Nothing,
@@ -268,7 +324,7 @@ impl Retry {
             let Some(left) = self.rnr_retries_left.checked_sub(1) else { return false };
             self.rnr_retries_left = left;
         }
-        self.waits_until = Some(now + delay_us.max(1));
+        self.hold = Hold::Rnr(now + delay_us.max(1));
         // The peer drops what follows a packet without a receive. rxe reports that as a gap.
         self.is_recovering = true;
         true

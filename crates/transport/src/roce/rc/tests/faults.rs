@@ -359,6 +359,41 @@ fn a_full_link_after_an_rnr_nak_uses_no_retry_early() {
     assert_eq!(pair.done(0), [(1, status::RETRY_EXC_ERR)]);
 }
 
+/// An RNR NAK for the first of two messages arrives while the link has refused the second one: the wait comes
+/// first, then the link is tried.
+#[test]
+fn an_rnr_nak_while_the_link_is_full_loses_no_timer_and_no_retry() {
+    for is_room_of_peer in [false, true] {
+        let mut pair = Pair::with(|_, terms| terms.retries = 1);
+        pair.hosts[0].link.is_room_of_peer = is_room_of_peer;
+        pair.hosts[0].link.room = Some(1);
+        pair.post(0, wr(1, Op::Send, 0, 8, 0));
+        pair.post(0, wr(2, Op::Send, 8, 8, 0));
+        pair.step(0, reason::POSTED);
+        pair.carry(0, &mut |_, _| Fate::Arrives);
+        pair.step(1, reason::READABLE);
+        assert!(pair.carry(1, &mut |_, _| Fate::Arrives), "an RNR NAK");
+        pair.step(0, reason::READABLE);
+        pair.hosts[0].link.room = Some(1);
+        pair.step(0, reason::READABLE | reason::WRITABLE);
+        assert!(pair.hosts[0].link.sent.is_empty(), "it waits");
+        pair.hosts[0].link.room = Some(0);
+        assert!(pair.expire(0));
+        let began = pair.hosts[0].now;
+        if is_room_of_peer {
+            while pair.conns[0].deadline().unwrap() < began + TIMEOUT_US {
+                assert!(pair.expire(0));
+            }
+            assert!(pair.done(0).is_empty(), "no retry is left to use");
+        }
+        (0..2).for_each(|i| pair.post_receive(1, 10 + i, 0x8000 + 8 * i, 8));
+        pair.hosts[0].link.room = None;
+        pair.step(0, reason::WRITABLE);
+        pair.settle();
+        assert_eq!(pair.done(0), [(1, OK), (2, OK)], "{is_room_of_peer}");
+    }
+}
+
 /// The first copy of a request found no receive, the second one did.
 #[test]
 fn a_request_that_is_complete_ends_the_wait_after_its_rnr_nak() {
