@@ -133,6 +133,8 @@ pub struct Packets {
     pub is_room_of_peer: bool,
     /// The link has changed.
     pub has_changed: bool,
+    /// It changes when no packet is found in it.
+    pub ends: bool,
     /// There was no room for packets.
     pub has_lost: bool,
     /// Packets were not received yet.
@@ -161,7 +163,9 @@ impl PacketWorld for Recorder<Packets> {
     }
 
     fn arrive(&mut self) -> Option<Vec<u8>> {
-        self.link.arrived.pop_front()
+        let packet = self.link.arrived.pop_front();
+        self.link.has_changed |= packet.is_none() && std::mem::take(&mut self.link.ends);
+        packet
     }
 
     fn follows(&mut self) -> Option<usize> {

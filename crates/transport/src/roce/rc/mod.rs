@@ -237,8 +237,10 @@ impl Rc {
             if budget.is_used_up() {
                 return Ok(false);
             }
-            let Some(batch) = host.receive_packets() else { return Ok(true) };
+            let batch = host.receive_packets();
+            // Also if it has found no packet, but the end of the memory.
             self.change_link(host);
+            let Some(batch) = batch else { return Ok(true) };
             self.receive_batch(host, &batch, budget, to_send)?;
         }
     }

@@ -394,6 +394,25 @@ fn an_rnr_nak_while_the_link_is_full_loses_no_timer_and_no_retry() {
     }
 }
 
+/// The timer of a request that waits for room in a ring expires with the step that finds the end of the ring.
+#[test]
+fn a_ring_that_ends_uses_no_retry() {
+    let mut pair = Pair::with(|_, terms| terms.retries = 0);
+    pair.hosts[0].link.is_room_of_peer = true;
+    pair.hosts[0].link.room = Some(0);
+    pair.post(0, wr(1, Op::Write, 0, 8, 0x4000));
+    let expires = pair.hosts[0].now + TIMEOUT_US;
+    pair.step(0, reason::POSTED);
+    while pair.conns[0].deadline() != Some(expires) {
+        assert!(pair.expire(0));
+    }
+    pair.hosts[0].link.room = None;
+    pair.hosts[0].link.ends = true;
+    assert!(pair.expire(0));
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, OK)]);
+}
+
 /// The first copy of a request found no receive, the second one did.
 #[test]
 fn a_request_that_is_complete_ends_the_wait_after_its_rnr_nak() {
