@@ -22,9 +22,9 @@ pub(crate) const SPARE_REPLIES: usize = 4;
 /// Packets of a RoCE queue pair that wait for its connection: twice what the window of a peer of this library
 /// permits. More are dropped, which the peer finds as a loss.
 pub const MAX_WAITING_PACKETS: usize = 2048;
-/// Maximum of packets that are deferred while an ATOMIC WRITE waits for a flush to persistence: the largest
-/// window of a peer of this library. Their payload is 4 MiB at most. Further packets are dropped, and the
-/// peer retransmits them, which uses a retry.
+/// Maximum of packets that are deferred while an ATOMIC WRITE waits for a flush to persistence, or an atomic
+/// operation for the next step: the largest window of a peer of this library. Their payload is 4 MiB at most.
+/// Further packets are dropped, and the peer retransmits them, which uses a retry.
 pub(crate) const MAX_DEFERRED_PACKETS: usize = 1024;
 /// Connection management of RoCE, times as codes n for 4.096 us * 2^n: the shortest and the longest timeout
 /// of the peer that is used, 67 ms, below which a busy machine would be considered lost, and 17 s, four times

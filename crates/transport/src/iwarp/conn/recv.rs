@@ -27,7 +27,7 @@ use crate::host::{Durable, PLACE_BATCH, Served};
 use crate::iwarp::link::{LinkError, StreamLink};
 use crate::rq::{Current, NoReceive, RecvQueue};
 use crate::sq::Progress;
-use crate::step::Quota;
+use crate::step::{ATOMIC_OPERATIONS, Quota};
 use crate::units::Errno;
 use crate::wr::{Completion, Extra, Local, RecvWr, opcode, status};
 
@@ -315,7 +315,8 @@ impl RecvHalf {
                 Event::Payload(bytes) => messages.payload(host, send, buf, *start, bytes.len())?,
                 Event::SegmentEnd => {
                     messages.segment_end(host, send, buf)?;
-                    budget.charge(1, 0);
+                    let is_atomic = messages.header.opcode() == Opcode::AtomicRequest;
+                    budget.charge(if is_atomic { ATOMIC_OPERATIONS } else { 1 }, 0);
                     *has_received = true;
                 }
             }

@@ -31,7 +31,7 @@ use crate::roce::packet::PacketBuf;
 use crate::roce::state::State;
 use crate::roce::wire::{Opcode, Operation, Packet, is_same_partition};
 use crate::sq::Progress;
-use crate::step::{Awaits, Budget, Quota, Stepped, reason};
+use crate::step::{ATOMIC_OPERATIONS, Awaits, Budget, Quota, Stepped, reason};
 use crate::units::{Errno, Micros};
 use ending::{End, Failed};
 use requester::{Requester, Sent};
@@ -57,6 +57,8 @@ pub struct Rc {
     is_established: bool,
     /// Waits until the send queue is drained.
     is_draining: bool,
+    /// No packet is left to a later step.
+    is_last_step: bool,
 }
 
 impl Rc {
@@ -75,6 +77,7 @@ impl Rc {
             requests_first: false,
             is_established: false,
             is_draining: false,
+            is_last_step: false,
         })
     }
 
@@ -192,6 +195,7 @@ impl Rc {
             // All packets that have arrived, whatever the budget: there is no later step for them, and the
             // peer may have acknowledged requests before it disconnected.
             let mut arrived = Quota { bytes: usize::MAX, operations: MAX_WAITING_PACKETS };
+            self.is_last_step = true;
             let received = self.receive_all(host, &mut arrived, &mut Quota::default());
             self.responder.acknowledge();
             return Err(received.err().unwrap_or(End::Local));
@@ -223,6 +227,14 @@ impl Rc {
         (stepped.moved, stepped.operations) = (used.bytes, used.operations);
         stepped.again = !is_drained || sent == Sent::Busy || replied == Replied::Busy;
         Ok(())
+    }
+
+    /// The operations that a packet is charged for.
+    fn operations(&self, operation: Operation) -> usize {
+        match operation {
+            Operation::CompareSwap | Operation::FetchAdd if !self.is_last_step => ATOMIC_OPERATIONS,
+            _ => 1,
+        }
     }
 
     /// Processes received packets. False: the budget is used up.
@@ -281,13 +293,17 @@ impl Rc {
                     continue;
                 }
             }
-            budget.charge(1, bytes.len());
+            let operations = self.operations(operation);
+            // Other packets of the batch are carried out whatever the budget.
+            let is_too_much = operations > 1 && budget.is_used_up();
+            budget.charge(operations, bytes.len());
             next += 1;
             if operation.is_response() {
                 self.requester.receive(host, operation, &packet)?;
                 continue;
             }
-            if !self.responder.deferred.is_empty() || self.responder.must_defer(operation, &packet) {
+            let is_behind = !self.responder.deferred.is_empty();
+            if is_behind || is_too_much || self.responder.must_defer(operation, &packet) {
                 if !self.responder.defer(packet.bth.psn, bytes) {
                     host.dropped_packet(Dropped::Overflow);
                 }
@@ -315,8 +331,9 @@ impl Rc {
                 self.responder.deferred.push_front(bytes);
                 break;
             }
-            budget.charge(1, bytes.len());
+            budget.charge(self.operations(operation), bytes.len());
             self.responder.receive(host, operation, &packet)?;
+            self.note_established(host, operation);
         }
         self.responder.resumed();
         Ok(())

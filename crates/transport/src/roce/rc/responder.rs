@@ -59,7 +59,8 @@ pub(super) struct Responder {
     /// No packet behind the expected one was seen when that NAK was queued.
     is_guess: bool,
     replies: Replies,
-    /// An atomic write that waits for a flush to persistence, and the packets behind it.
+    /// An atomic write that waits for a flush to persistence, or an atomic operation that waits for the next
+    /// step, and the packets behind it.
     pub deferred: VecDeque<Vec<u8>>,
     /// The highest PSN behind those for which there was no room.
     overflowed: Option<Psn>,

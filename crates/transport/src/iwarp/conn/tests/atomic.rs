@@ -9,7 +9,7 @@ use crate::access::{Access, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_WRITE};
 use crate::host::Durable;
 use crate::iwarp::conn::{Framing, Sizes, Terms};
 use crate::limits::MAX_READS;
-use crate::step::reason;
+use crate::step::{Budget, Quota, reason};
 use crate::wr::{Completion, Local, Op, SendWr, opcode, status};
 
 const FLUSHED: u32 = status::WR_FLUSH_ERR;
@@ -299,4 +299,22 @@ fn more_requests_than_were_announced_are_refused_before_they_do_anything() {
     assert!(!bench.calls().contains(&Call::Ended));
     let msn = u32::from(MAX_READS) + 1;
     assert_refused(bench, msn, &add(msn), TermCode::RDMAP_OP_CATASTROPHIC_STREAM);
+}
+
+/// The engine serves others after [`crate::step::ATOMIC_OPERATIONS`] operations for each.
+#[test]
+fn a_step_carries_out_few_operations_of_the_peer() {
+    let mut bench = admitted();
+    bench.calls();
+    let quota = Quota { bytes: usize::MAX, operations: 256 };
+    bench.budget = Budget { send: quota, receive: quota };
+    let requests: Vec<u8> =
+        (1..=10).flat_map(|msn| request(msn, &AtomicRequest::fetch_add(msn, STAG, BASE, 1))).collect();
+    let mut stepped = bench.receive(&requests);
+    for carried_out in [4, 4, 2] {
+        let calls = bench.calls();
+        assert_eq!(calls.iter().filter(|call| matches!(call, Call::Changed(_))).count(), carried_out);
+        assert_eq!(stepped.again, carried_out == 4);
+        stepped = bench.step(reason::AGAIN);
+    }
 }

@@ -59,8 +59,8 @@ impl Responder {
             && self.replies.await_durability()
     }
 
-    /// Defers a packet with this PSN: an ATOMIC WRITE that must wait, or a packet behind it. False: there is
-    /// no room for it.
+    /// Defers a packet with this PSN: an ATOMIC WRITE or an atomic operation that must wait, or a packet
+    /// behind it. False: there is no room for it.
     pub(in crate::roce::rc) fn defer(&mut self, psn: Psn, packet: &[u8]) -> bool {
         let mut copy = Vec::new();
         let has_room = self.deferred.len() < MAX_DEFERRED_PACKETS

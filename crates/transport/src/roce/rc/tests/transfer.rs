@@ -5,8 +5,8 @@ use super::pair::{Fate, MTU, Pair, wr};
 use crate::policy::mode::Mode;
 use crate::roce::wire::Operation;
 use crate::step::{Progress, reason};
-use crate::testing::recorder::{BASE, Call};
-use crate::wr::{Extra, Local, Op, opcode, status};
+use crate::testing::recorder::{BASE, Call, STAG};
+use crate::wr::{Extra, Local, Op, SendWr, opcode, status};
 
 const OK: u32 = status::SUCCESS;
 
@@ -121,7 +121,7 @@ fn messages_without_payload_name_no_memory() {
     pair.post_receive(1, 10, 0x8000, 8);
     for (id, op) in [(1, Op::Send), (2, Op::Write), (3, Op::Read)] {
         let local = Local::memory(&[]).unwrap();
-        pair.post(0, crate::wr::SendWr { local, rkey: 0, ..wr(id, op, 0, 0, 0) });
+        pair.post(0, SendWr { local, rkey: 0, ..wr(id, op, 0, 0, 0) });
     }
     pair.settle();
     assert_eq!(pair.done(0), [(1, OK), (2, OK), (3, OK)]);
@@ -246,7 +246,7 @@ fn more_reads_than_the_peer_takes_wait() {
 fn the_acknowledgement_of_an_unsignalled_request_frees_its_entry() {
     let mut pair = Pair::new();
     for (signaled, awaits) in [(true, false), (false, true)] {
-        pair.post(0, crate::wr::SendWr { signaled, ..wr(1, Op::Write, 0, 8, 0x8000) });
+        pair.post(0, SendWr { signaled, ..wr(1, Op::Write, 0, 8, 0x8000) });
         pair.step(0, reason::POSTED);
         assert_eq!(pair.conns[0].awaits_entries(), awaits, "signalled: {signaled}");
         pair.settle();
@@ -269,4 +269,49 @@ fn both_directions_at_once() {
         assert_eq!(pair.done(me), [(1, OK), (2, OK)]);
         assert_eq!(pair.bytes(me, 0, len), pair.bytes(1 - me, 0x5000, len));
     }
+}
+
+fn ten_atomic_operations() -> Pair {
+    let mut pair = Pair::with(|path, terms| (path.reads, terms.reads) = (16, 16));
+    for id in 0..10 {
+        let local = Local::Atomic { addr: BASE, lkey: STAG, compare_add: 1, swap: 0 };
+        pair.post(0, SendWr { local, ..wr(id, Op::FetchAdd, 0, 8, 0x4000) });
+    }
+    pair
+}
+
+/// The engine serves others after [`crate::step::ATOMIC_OPERATIONS`] operations for each.
+#[test]
+fn a_step_carries_out_few_atomic_operations_of_the_peer() {
+    let mut pair = ten_atomic_operations();
+    pair.step(0, reason::POSTED);
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    for carried_out in [4, 4, 2] {
+        let stepped = pair.step_within(1, reason::READABLE, 256);
+        assert_eq!(pair.hosts[1].link.sent.len(), carried_out);
+        assert_eq!(stepped.again, carried_out == 4);
+        pair.carry(1, &mut |_, _| Fate::Arrives);
+    }
+    pair.settle();
+    assert_eq!(pair.done(0).len(), 10);
+}
+
+/// Also those that the last step had left, and however often they were sent again.
+#[test]
+fn atomic_operations_that_have_arrived_are_carried_out_before_the_end() {
+    let mut pair = ten_atomic_operations();
+    let number = |pair: &Pair| u64::from_ne_bytes(pair.bytes(1, 0x4000, 8).try_into().unwrap());
+    let before = number(&pair);
+    pair.step(0, reason::POSTED);
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    let again: Vec<_> = pair.hosts[1].link.arrived.iter().skip(1).cycle().take(30).cloned().collect();
+    pair.hosts[1].link.arrived.extend(again);
+    pair.post(1, wr(20, Op::Write, 0, 8, 0x6000));
+    pair.step_within(1, reason::READABLE | reason::POSTED, 2);
+    pair.carry(1, &mut |_, _| Fate::Arrives);
+    pair.step(0, reason::READABLE);
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    pair.step_within(1, reason::READABLE | reason::DISCONNECT, 1);
+    assert_eq!(number(&pair), before + 10);
+    assert_eq!(pair.done(1), [(20, OK)], "its acknowledgement came behind them");
 }
