@@ -7,9 +7,9 @@
 //! were received or not. So the sockets have paths in a directory of the effective user with mode 0700, which
 //! listener and initiator both check before they use it. Without such a directory connections use TCP.
 //!
-//! The directory is `/run/softverbs` for root, else `/run/user/UID/softverbs`; `/tmp/softverbs-UID` if that
-//! one cannot be created. It is opened once and then accessed through /proc/thread-self/fd, so that it cannot
-//! be replaced between check and use.
+//! The directory is `/run/softverbs` for root, else `/run/user/UID/softverbs`; `/tmp/softverbs-UID`, which
+//! must not be a mount point, if that one cannot be created. It is opened once and then accessed through
+//! /proc/thread-self/fd, so that it cannot be replaced between check and use.
 //!
 //! A socket is bound and listens under a temporary name before it is renamed, so a name always belongs to a
 //! listening socket, and the file of a killed process is replaced. The kernel keeps the temporary name as the
@@ -21,12 +21,12 @@
 use std::fmt::Display;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::process::geteuid;
 
 use crate::cancel::whole;
@@ -54,14 +54,37 @@ fn candidates() -> impl Iterator<Item = PathBuf> {
     user().map(of).into_iter().flatten()
 }
 
+/// Where every user may create directories, and mount a file system of FUSE on one.
+const TMP: &str = "/tmp";
+
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Opens a directory that is not a mount point: EXDEV. Another user's file system of FUSE may never answer,
+/// if fuse.conf(5) has user_allow_other.
+fn open_below(parent: &str, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let parent = rustix::fs::open(parent, DIRECTORY, Mode::empty())?;
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV;
+    openat2(parent, path, DIRECTORY | OFlags::NOFOLLOW, Mode::empty(), within)
+}
+
+/// Opens a directory, which is no mount point if it is in `tmp`. That is not checked before Linux 5.6, and in
+/// sandboxes without openat2(2).
+fn open(tmp: &str, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let unchecked = || rustix::fs::open(path, DIRECTORY | OFlags::NOFOLLOW, Mode::empty());
+    match path.strip_prefix(tmp).map(|below| open_below(tmp, below)) {
+        Ok(Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM)) | Err(_) => unchecked(),
+        Ok(opened) => opened,
+    }
+}
+
 /// A directory that only the effective user can enter.
 struct Directory(Socket);
 
 impl Directory {
-    /// Opens and checks a directory. EPERM if other users can enter it.
+    /// Opens and checks a directory. EPERM if other users can enter it, EXDEV if another file system is
+    /// mounted there.
     fn open(path: &Path) -> Result<Self, Errno> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = Socket::noted(|| to_errno(rustix::fs::open(path, flags, Mode::empty())))?;
+        let fd = Socket::noted(|| to_errno(open(TMP, path)))?;
         let about = to_errno(rustix::fs::fstat(&fd))?;
         let is_private = about.st_mode & 0o077 == 0 && Some(about.st_uid) == user();
         if is_private { Ok(Self(fd)) } else { Err(libc::EPERM) }
@@ -230,6 +253,21 @@ mod tests {
         let listening = listen(namespace, "two", 1).unwrap();
         assert!(connect(namespace, "two").is_ok());
         drop(listening);
+    }
+
+    /// Another user may have mounted a file system of FUSE there.
+    #[test]
+    fn a_directory_in_tmp_that_is_a_mount_point_is_not_opened() {
+        let proc = open("/", Path::new("/proc")).map(drop);
+        match open_below("/", Path::new("proc")) {
+            // Without openat2(2).
+            Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => assert_eq!(proc, Ok(())),
+            _ => assert_eq!(proc, Err(rustix::io::Errno::XDEV)),
+        }
+        let path: PathBuf = format!("{TMP}/softverbs-test-open-{}", std::process::id()).into();
+        fs::create_dir(&path).unwrap();
+        assert!(open(TMP, &path).is_ok());
+        fs::remove_dir(&path).unwrap();
     }
 
     #[test]
