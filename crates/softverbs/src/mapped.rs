@@ -35,8 +35,8 @@ impl FileMapping {
     }
 
     /// Maps `len` bytes of a memfd from `offset` on, any offset, and returns the address of the first one,
-    /// too. `None`: the file may shrink, is not a memfd without huge pages, or is shorter; or mmap(2) has
-    /// failed. Accesses to the mapping cannot fault.
+    /// too. `None`: the file may shrink, is not a memfd without huge pages, has holes, or is shorter; or
+    /// mmap(2) has failed. Accesses to the mapping cannot fault.
     pub(crate) fn of_sealed(
         file: &impl AsFd,
         offset: u64,
@@ -49,8 +49,11 @@ impl FileMapping {
         if !is_sealed || !fstatfs(file).is_ok_and(|found| found.f_type == libc::TMPFS_MAGIC) {
             return None;
         }
-        let size = u64::try_from(fstat(file).ok()?.st_size).ok()?;
-        if offset.checked_add(len)? > size {
+        let found = fstat(file).ok()?;
+        // Holes would be allocated by accesses of others: charged to them, and without an error. And a peer
+        // could fill the address space of this process with them.
+        let is_allocated = found.st_blocks.saturating_mul(512) >= found.st_size;
+        if !is_allocated || offset.checked_add(len)? > u64::try_from(found.st_size).ok()? {
             return None;
         }
         let lead = offset % page_size();

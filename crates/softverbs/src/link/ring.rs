@@ -275,11 +275,11 @@ impl Rings {
         self.changes.store(changes, Ordering::Relaxed);
     }
 
-    /// The key that the peer exports in the entry for `stag`, and the version of the entry. Before a copy
-    /// this must be called after [`KeyInUse::take`](crate::progress::export::KeyInUse::take).
+    /// The key `stag`, if the peer exports it, and the version of its entry. Before a copy this must be
+    /// called after [`KeyInUse::take`](crate::progress::export::KeyInUse::take).
     #[inline]
     pub(super) fn exported(&self, stag: u32) -> Option<(u64, Exported)> {
-        self.entry(Ledger::<EXPORTED_KEYS>::place(stag))
+        self.entry(Ledger::<EXPORTED_KEYS>::place(stag)).filter(|(_, exported)| exported.stag == stag)
     }
 
     /// The key that the peer exports in the entry with this index, and the version of the entry.

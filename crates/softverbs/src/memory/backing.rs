@@ -68,9 +68,7 @@ impl Backing {
         let found = fstat(&file).ok()?;
         // Another file may have got the number meanwhile.
         let is_it = (found.st_dev, found.st_ino) == (part.device, part.inode);
-        // Holes would be allocated by accesses of others: on their account, and without an error.
-        let is_allocated = found.st_blocks.saturating_mul(512) >= found.st_size;
-        if !is_it || !is_allocated || !file.is_affordable() {
+        if !is_it || !file.is_affordable() {
             return None;
         }
         // Remote write access requires local write access.

@@ -12,6 +12,7 @@ use crate::memory::backing::tests::Memfd;
 use crate::memory::{Change, Changed, Region, deregister, register, try_deregister};
 use crate::progress::watch::PeerNotify;
 use crate::socket::Socket;
+use crate::sys::memory_file;
 use transport::access::{Accessor, FLUSH_PERSISTENT, FileOffset, LOCAL_WRITE};
 
 const PD: u32 = 1;
@@ -490,8 +491,11 @@ fn a_peer_that_lies_about_its_file_gets_nothing_mapped() {
     let own = Memfd::new(page as usize, SealFlags::SHRINK);
     let [sealed, unsealed] =
         [SealFlags::SHRINK, SealFlags::GROW].map(|seals| Memfd::new(page as usize, seals));
+    let hole = memory_file(c"hole", libc::MFD_ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&hole, 1 << 46).unwrap();
+    rustix::fs::fcntl_add_seals(&hole, SealFlags::SHRINK).unwrap();
     let null: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
-    let inode = sealed.inode();
+    let inodes = [sealed.inode(), rustix::fs::fstat(&hole).unwrap().st_ino];
     for (n, (descriptor, offset, len)) in [
         (own.descriptor(), 0, page),
         (sealed.descriptor(), 1, page),
@@ -502,11 +506,14 @@ fn a_peer_that_lies_about_its_file_gets_nothing_mapped() {
         (null.as_raw_fd() as u32, 0, page),
         (u32::MAX - 1, 0, page),
         (1 << 20, 0, page),
+        (hole.as_raw_fd() as u32, 0, page),
+        (hole.as_raw_fd() as u32, 0, 1 << 46),
     ]
     .into_iter()
     .enumerate()
     {
         let stag = 0x100 + n as u32;
+        let inode = inodes[usize::from(descriptor == hole.as_raw_fd() as u32)];
         let file = Some(FileOffset { descriptor, inode, offset });
         // By the kernel, too, nothing is accessible there.
         target.owner.export(Exported { stag, rights: REMOTE_WRITE, start: 8, len, delta: 0, file });
