@@ -331,7 +331,8 @@ impl Rings {
                 self.output().base().store(put, Ordering::Relaxed);
             }
             // The room has not shrunk since; read the peer's word only when this is little.
-            let used = self.put.load(Ordering::Relaxed) - self.taken_by_peer.load(Ordering::Relaxed);
+            let put = self.put.load(Ordering::Relaxed);
+            let used = put.wrapping_sub(self.taken_by_peer.load(Ordering::Relaxed));
             let room = SIZE.saturating_sub(used as usize);
             let room = if room >= ROOM { room } else { self.room_there()? };
             if room >= least {

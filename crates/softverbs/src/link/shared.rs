@@ -242,10 +242,13 @@ impl Shared {
     /// Maps memory that a peer has created. EINVAL if the file is not like one of [`Shared::create`]. EPERM,
     /// ENOSYS: this process may not copy to and from it. ENOMEM.
     pub(super) fn adopt(file: Socket) -> Result<Self, Errno> {
-        let (len, file_system) = (to_errno(fstat(&file))?.st_size, to_errno(fstatfs(&file))?.f_type);
+        // First, as a file of another file system may block the other calls. Files with huge pages are in
+        // another file system.
         let is_sealed = fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SEALS));
-        // Files with huge pages are in another file system.
-        if !is_sealed || len != total_len() as libc::off_t || file_system != libc::TMPFS_MAGIC {
+        if !is_sealed || to_errno(fstatfs(&file))?.f_type != libc::TMPFS_MAGIC {
+            return Err(libc::EINVAL);
+        }
+        if to_errno(fstat(&file))?.st_size != total_len() as libc::off_t {
             return Err(libc::EINVAL);
         }
         // Allocates the page of the words, in case the peer has not.

@@ -152,6 +152,10 @@ fn a_peer_with_invalid_positions_ends_the_connection() {
         writable.store(lie, Ordering::Relaxed);
         assert_eq!(a.room(1, || true), Err(NONSENSE), "{lie}");
     }
+    let (a, b) = pair();
+    put(&a, &vec![1; FAR as usize]);
+    b.input().taken().store(0u64.wrapping_sub(1000), Ordering::Relaxed);
+    assert_eq!(a.room(1, || true), Ok(SIZE - FAR as usize - 1000), "as much was put");
 }
 
 #[test]
