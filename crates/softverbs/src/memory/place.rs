@@ -12,10 +12,10 @@
 //! before it. The kernel does this store, too ([`WordStore`]), with two calls a word and one at the end of a
 //! run of words: 610 ns for one word.
 //!
-//! If the thread holds a robust mutex at that time, or a sandbox forbids the calls, this process stores,
-//! immediately after the kernel has checked the page (410 ns). Every copy is done like this if
-//! process_vm_readv(2) is forbidden. Then the memory must not be unmapped, protected or truncated between the
-//! two, or the process gets SIGSEGV or SIGBUS.
+//! If the thread holds a robust mutex at that time, a sandbox forbids the calls, or the kernel would take the
+//! word for an error, this process stores, immediately after the kernel has checked the page (410 ns). Every
+//! copy is done like this if process_vm_readv(2) is forbidden. Then the memory must not be unmapped,
+//! protected or truncated between the two, or the process gets SIGSEGV or SIGBUS.
 //!
 //! Rejected alternatives: a copy of eight bytes by process_vm_readv(2) or process_vm_writev(2) is not a
 //! single store: since Linux 6.4 it is `rep movsb` on a processor with FSRM. That behaves like one store
