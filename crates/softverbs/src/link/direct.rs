@@ -37,7 +37,6 @@ use crate::memory::{self, Exporter, Grant};
 use crate::progress::engine::Engine;
 use crate::progress::export::{ExportedKey, KeyInUse, Ledger};
 use crate::progress::source::Source;
-use crate::socket::Socket;
 use crate::sys::Errno;
 use crate::{NOTICE, unix};
 use transport::access::{Access, Exported, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
@@ -320,7 +319,7 @@ impl DirectCopy {
         let (version, exported) = self.owner.rings.exported(stag)?;
         if let (true, Some(file)) = (maps, exported.file) {
             if let Import::Unknown = self.imports.find(version, &exported) {
-                let file = Socket::noted(|| self.peer.descriptor(file.descriptor)).ok();
+                let file = self.peer.descriptor(file.descriptor).ok();
                 // Revocation does not wait for the mapping.
                 self.hold().release();
                 self.imports.add(version, exported, file);

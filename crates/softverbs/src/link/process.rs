@@ -12,7 +12,7 @@
 //! with the PID that the kernel reports has the number there, it is the peer. The same read shows whether the
 //! kernel permits the access (ptrace(2), "access mode checking").
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -116,20 +116,28 @@ impl Peer {
     /// The process with this PID, after a check that it has this guard page. EPROTO if it does not; EPERM and
     /// the other errors of process_vm_readv(2) and pidfd_open(2).
     pub(super) fn meet(pid: libc::pid_t, proof: Proof) -> Result<Arc<Self>, Errno> {
-        let mut peers = lock(PEERS.get());
-        let peers = peers.get_or_insert_default();
-        let known =
-            peers.iter().filter_map(Weak::upgrade).find(|peer| peer.pid == pid && peer.proof == proof);
-        if let Some(peer) = known.filter(|peer| !peer.has_ended(Duration::ZERO)) {
+        let known = |peers: &[Weak<Self>]| {
+            let known =
+                peers.iter().filter_map(Weak::upgrade).find(|peer| peer.pid == pid && peer.proof == proof);
+            known.filter(|peer| !peer.has_ended(Duration::ZERO))
+        };
+        if let Some(peer) = known(lock(PEERS.get()).get_or_insert_default()) {
             return Ok(peer);
         }
         let process = Pid::from_raw(pid).ok_or(libc::EINVAL)?;
         let end = Socket::noted(|| to_errno(pidfd_open(process, PidfdFlags::empty())))?;
         let peer = Arc::new(Self { pid, proof, end });
+        // Without the lock: while a process forks, it holds its mmap lock, and reading its memory waits for
+        // that. Other threads must not wait, too.
         peer.identify()?;
         // No other process can have the PID of one that has not ended.
         if peer.has_ended(Duration::ZERO) {
             return Err(libc::ESRCH);
+        }
+        let mut peers = lock(PEERS.get());
+        let peers = peers.get_or_insert_default();
+        if let Some(peer) = known(peers) {
+            return Ok(peer);
         }
         peers.retain(|peer| peer.strong_count() > 0);
         peers.try_reserve(1).map_err(|_| libc::ENOMEM)?;
@@ -160,9 +168,9 @@ impl Peer {
     /// A duplicate of a descriptor of the process (pidfd_getfd(2)), which must be that of its memory as long
     /// as the caller holds the key for it. The errors of the call; ESRCH if the process has executed another
     /// program.
-    pub(super) fn descriptor(&self, number: u32) -> Result<OwnedFd, Errno> {
+    pub(super) fn descriptor(&self, number: u32) -> Result<Socket, Errno> {
         let number = RawFd::try_from(number).map_err(|_| libc::EBADF)?;
-        let fd = to_errno(pidfd_getfd(&*self.end, number, PidfdGetfdFlags::empty()))?;
+        let fd = Socket::noted(|| to_errno(pidfd_getfd(&*self.end, number, PidfdGetfdFlags::empty())))?;
         if self.has_memory(Duration::ZERO) { Ok(fd) } else { Err(libc::ESRCH) }
     }
 
