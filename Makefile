@@ -2,7 +2,7 @@
 #
 #   make            builds the library, libsoftverbs.so and rpma, and leaves a prefix to use in build/
 #   make demo       builds it, then runs every example over software RDMA: no device, no root
-#   make check-quick  builds it, then runs a first part of the tests, in less than two minutes
+#   make check-quick  builds it, then runs a first part of the tests, in two to three minutes
 #   make check      builds it, then runs all tests
 #   make check-long runs the simulation for 50 million schedules (SIM_SCHEDULES is another number), the stress tests with their long
 #                   amounts (STRESS_SEED, STRESS_PERCENT, TESTS), the pairs in every mode of the heuristics (POLICY_SEED), tools/check-crate, and all of
