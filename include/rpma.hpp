@@ -278,11 +278,15 @@ public:
 	 */
 	static memory zeroed(std::size_t size, ec_ref ec = {}) {
 		const int fd = sealed(size);
-		memory zeros(size, fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, "zeros", ec);
+		void *const at = map(size, fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd);
+		if (at == MAP_FAILED && fd >= 0) {
+			const int reason = errno;
+			::close(fd); // before the failure is reported, perhaps by an exception
+			errno = reason;
+		}
+		memory zeros(at, size, "zeros", ec);
 		if (zeros)
 			zeros.it_.get_deleter().fd = fd; // needed at the registration
-		else if (fd >= 0)
-			::close(fd);
 		return zeros;
 	}
 
@@ -293,7 +297,7 @@ public:
 		const off_t end = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
 		if (end < 0 || (static_cast<std::size_t>(end) < size && ftruncate(fd, static_cast<off_t>(size)) != 0))
 			return memory(nullptr, size, path, ec);
-		return {size, MAP_SHARED, fd, path, ec};
+		return {map(size, MAP_SHARED, fd), size, path, ec};
 	}
 
 	explicit operator bool() const noexcept { return it_ != nullptr; }
@@ -324,8 +328,8 @@ private:
 		::close(fd);
 		return -1;
 	}
-	memory(std::size_t size, int flags, int fd, const char *what, ec_ref ec)
-		: memory(mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, fd, 0), size, what, ec) {
+	static void *map(std::size_t size, int flags, int fd) noexcept {
+		return mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, fd, 0);
 	}
 	memory(void *at, std::size_t size, const char *what, ec_ref ec) {
 		if (at && at != MAP_FAILED && ec.succeed())

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <dlfcn.h>
+#include <filesystem>
 #include <string_view>
 
 using namespace std::literals;
@@ -40,6 +41,17 @@ extern "C" int rpma_peer_cfg_new(rpma_peer_cfg **cfg) {
 extern "C" int rpma_mr_dereg(rpma_mr_local **mr) {
 	const int ret = noted(__func__, mr, rpma_mr_dereg);
 	return dereg_returns ? dereg_returns : ret;
+}
+
+/* While true, a file can have any size. */
+static bool allocates_all;
+
+extern "C" int posix_fallocate(int fd, off_t offset, off_t len) {
+	return allocates_all ? 0 : reinterpret_cast<decltype(&posix_fallocate)>(dlsym(RTLD_NEXT, "posix_fallocate"))(fd, offset, len);
+}
+
+static auto descriptors() {
+	return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
 }
 
 /* Both forms of a call fail with this code. */
@@ -110,6 +122,14 @@ static void reasons(const place &where) {
 	fails(std::make_error_code(std::errc::invalid_argument), [&](rpma::ec_ref ec) { rpma::memory::zeroed(0, ec); });
 	const std::string long_data(256, 'x');
 	fails(errc::invalid, [&](rpma::ec_ref ec) { peer.connect(where.addr, where.port.c_str(), long_data, nullptr, ec); });
+}
+
+static void unmappable_memory(const place &) {
+	const auto before = descriptors();
+	allocates_all = true;
+	fails(std::make_error_code(std::errc::not_enough_memory),
+		[](rpma::ec_ref ec) { REQUIRE(!rpma::memory::zeroed(1ull << 47, ec)); });
+	REQUIRE(descriptors() == before);
 }
 
 static void moved_from(const place &where) {
@@ -335,6 +355,7 @@ static void unwinding(const place &where) {
 }
 
 std::vector<test> alone() {
-	return {{"codes", {}, codes}, {"reasons", {}, reasons}, {"moved-from", {}, moved_from}, {"ranges", {}, ranges},
-		{"failing-deletion", {}, failing_deletion}, {"order", {}, order}, {"deleted", {}, deleted}, {"unwinding", {}, unwinding}};
+	return {{"codes", {}, codes}, {"reasons", {}, reasons}, {"unmappable-memory", {}, unmappable_memory},
+		{"moved-from", {}, moved_from}, {"ranges", {}, ranges}, {"failing-deletion", {}, failing_deletion},
+		{"order", {}, order}, {"deleted", {}, deleted}, {"unwinding", {}, unwinding}};
 }
