@@ -42,6 +42,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -53,8 +54,10 @@
 #include <initializer_list>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <system_error>
 #include <type_traits>
@@ -818,15 +821,22 @@ namespace detail {
 
 /** A connection, and what must live longer. */
 struct connection {
-	enum { connecting, up, leaving, over };
+	enum { connecting, up, leaving };
 
 	connection() = default;
 	connection(connection &&) = delete;
 	~connection() { rpma_conn_delete(&conn); }
 
+	bool has_ended() const noexcept { return ending != event::none; }
+	bool is(int what) const noexcept { return phase == what && !has_ended(); }
+
 	std::shared_ptr<const void> peer, srq;
 	rpma_conn *conn = nullptr;
 	std::atomic<int> phase{connecting};
+	/* the event that ended it, for calls after the one that took it */
+	std::atomic<event> ending{event::none};
+	/* shared by calls of rpma_conn_next_event that may block; exclusive for one that must not */
+	std::shared_mutex events;
 };
 
 /* Checks before a work request is posted. */
@@ -884,7 +894,7 @@ public:
 		return *this;
 	}
 	~conn() {
-		if (it_ && it_->phase == detail::connection::up)
+		if (it_ && it_->is(detail::connection::up))
 			rpma_conn_disconnect(it_->conn);
 	}
 
@@ -893,28 +903,37 @@ public:
 
 	/** event::none if the descriptor is non-blocking and no event is pending. */
 	event next_event(ec_ref ec = {}) {
-		rpma_conn_event got = RPMA_CONN_UNDEFINED;
-		const int ret = rpma_conn_next_event(get(), &got);
-		if (ec.ok(ret == RPMA_E_NO_EVENT ? 0 : ret, "rpma_conn_next_event") && ret == 0)
-			it_->phase = got == RPMA_CONN_ESTABLISHED ? detail::connection::up : detail::connection::over;
-		return event(got);
+		const auto lock = it_ ? std::shared_lock(it_->events) : std::shared_lock<std::shared_mutex>();
+		return take_event(ec);
 	}
 
-	/** Waits until it is established. Fails with errc::rejected, unreachable, closed or lost if it is not. */
+	/**
+	 * Waits until it is established. Fails with errc::rejected, unreachable, closed or lost if it is not, or no
+	 * longer.
+	 */
 	void wait_established(ec_ref ec = {}) {
-		const event got = wait_event(-1, ec);
-		const errc code = got == event::rejected ? errc::rejected : got == event::unreachable ? errc::unreachable :
-			got == event::closed ? errc::closed : errc::lost;
-		if (!ec.failed() && got != event::established)
+		constexpr auto no_limit = std::chrono::steady_clock::time_point::max();
+		const event got = take_until([](auto &it) { return !it.is(detail::connection::connecting); }, no_limit, ec);
+		if (ec.failed() || !it_->has_ended())
+			return;
+		const event how = it_->ending;
+		const errc code = how == event::rejected ? errc::rejected : how == event::unreachable ? errc::unreachable :
+			how == event::closed ? errc::closed : errc::lost;
+		if (got == how)
 			ec.fail(make_error_code(code), "rpma_conn_next_event", rpma_err_last());
+		else
+			ec.fail(code, "rpma::conn::wait_established", "the connection has ended");
 	}
 
-	/** Waits until it has ended: event::closed or event::lost. */
+	/**
+	 * Waits until it has ended, and returns how: event::closed or event::lost, or event::rejected or
+	 * event::unreachable if it was not established. Each call returns this, on any thread, also after
+	 * next_event() returned it.
+	 */
 	event wait_closed(ec_ref ec = {}) {
-		event got;
-		while ((got = wait_event(-1, ec)) == event::established) {
-		}
-		return got;
+		constexpr auto no_limit = std::chrono::steady_clock::time_point::max();
+		take_until([](auto &it) { return it.has_ended(); }, no_limit, ec);
+		return ec.failed() ? event::none : it_->ending.load();
 	}
 
 	void disconnect(ec_ref ec = {}) {
@@ -929,14 +948,13 @@ public:
 	void close(std::chrono::milliseconds limit = std::chrono::seconds(1), ec_ref ec = {}) {
 		conn self(std::move(*this));
 		ec.succeed();
-		if (!self || self.it_->phase == detail::connection::up)
+		if (!self || self.it_->is(detail::connection::up))
 			self.disconnect(ec);
-		const auto end = std::chrono::steady_clock::now() + limit;
-		while (!ec.failed() && self.it_->phase == detail::connection::leaving) {
-			const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();
-			if (self.wait_event(left > 0 ? static_cast<int>(left) : 0, ec) == event::none && !ec.failed())
-				ec.fail(std::make_error_code(std::errc::timed_out), "rpma::conn::close", "rpma::conn::close");
-		}
+		if (ec.failed() || !self.it_->is(detail::connection::leaving))
+			return;
+		self.take_until([](auto &it) { return it.has_ended(); }, std::chrono::steady_clock::now() + limit, ec);
+		if (!ec.failed() && !self.it_->has_ended())
+			ec.fail(std::make_error_code(std::errc::timed_out), "rpma::conn::close", "rpma::conn::close");
 	}
 
 	int event_fd(ec_ref ec = {}) const { return RPMA_HPP_GET(int, rpma_conn_get_event_fd, get()); }
@@ -1072,15 +1090,39 @@ private:
 		return {it.ptr, it.len};
 	}
 
-	/* Also if the descriptor is non-blocking. event::none: failed, or not in time. */
-	event wait_event(int limit_ms, ec_ref ec) {
+	event take_event(ec_ref ec) {
+		rpma_conn_event got = RPMA_CONN_UNDEFINED;
+		const int ret = rpma_conn_next_event(get(), &got);
+		if (!ec.ok(ret == RPMA_E_NO_EVENT ? 0 : ret, "rpma_conn_next_event") || ret != 0)
+			return event::none;
+		int connecting = detail::connection::connecting;
+		event none = event::none;
+		if (got == RPMA_CONN_ESTABLISHED)
+			it_->phase.compare_exchange_strong(connecting, detail::connection::up);
+		else
+			it_->ending.compare_exchange_strong(none, event(got)); // may be delivered twice
+		return event(got);
+	}
+
+	/*
+	 * Takes events until a condition holds, the time has passed or a call fails, also if the descriptor is
+	 * non-blocking. Returns the last event that it took.
+	 */
+	template <class Condition>
+	event take_until(Condition holds, std::chrono::steady_clock::time_point end, ec_ref ec) {
+		using std::chrono::milliseconds;
+		constexpr milliseconds interval(100); // if another thread takes the event, poll() does not return
 		event got = event::none;
-		while (got == event::none) {
-			const int fd = event_fd(ec);
-			if (ec.failed() || !detail::readable(fd, limit_ms))
-				break;
-			got = next_event(ec);
-			if (ec.failed())
+		const int fd = event_fd(ec);
+		while (!ec.failed() && !holds(*it_)) {
+			const auto left = std::chrono::ceil<milliseconds>(end - std::chrono::steady_clock::now());
+			if (detail::readable(fd, static_cast<int>(std::clamp(left, milliseconds(0), interval).count()))) {
+				const std::unique_lock lock(it_->events, std::try_to_lock);
+				if (!lock)
+					::poll(nullptr, 0, 1); // the thread that has it takes the event
+				else if (detail::readable(fd, 0))
+					got = take_event(ec);
+			} else if (std::chrono::steady_clock::now() >= end)
 				break;
 		}
 		return got;

@@ -4,8 +4,10 @@
 
 #include <cstring>
 #include <dlfcn.h>
+#include <future>
 #include <string_view>
 #include <sys/epoll.h>
+#include <thread>
 
 using namespace std::literals;
 using rpma::completes;
@@ -314,6 +316,91 @@ static void ends_client(const place &where) {
 	conn.close(200ms, ec);
 	ignores_disconnect = false;
 	REQUIRE(ec == std::errc::timed_out && std::chrono::steady_clock::now() - begin >= 200ms && !conn);
+}
+
+/* Each wait returns how the connection ended, whoever took the event. The server rejects "no" and, at last, "end". */
+static void ended_server(const place &where) {
+	auto peer = rpma::peer::open(where.addr);
+	auto endpoint = where.listen(peer);
+	for (;;) {
+		auto req = endpoint.next();
+		const auto data = req.private_data();
+		if (begins_with(data.data(), data.size(), "end"))
+			return;
+		if (!begins_with(data.data(), data.size(), "no"))
+			std::move(req).connect().wait_closed();
+	}
+}
+
+static test ended(const char *name, void (*client)(const place &, rpma::peer &)) {
+	return {name, ended_server, [client](const place &where) {
+		auto peer = rpma::peer::open_to(where.addr);
+		client(where, peer);
+		auto conn = peer.request(where.addr, where.port.c_str()).start("end"sv);
+		REQUIRE(thrown([&] { conn.wait_established(); }) == errc::rejected);
+	}};
+}
+
+static void ended_twice(const place &where, rpma::peer &peer) {
+	auto conn = connect(where, peer);
+	conn.wait_established();
+	conn.disconnect();
+	REQUIRE(conn.wait_closed() == event::closed && conn.wait_closed() == event::closed);
+	REQUIRE(thrown([&] { conn.wait_established(); }) == errc::closed);
+	conn.close();
+}
+
+static void ended_by_next_event(const place &where, rpma::peer &peer) {
+	auto conn = connect(where, peer);
+	conn.disconnect();
+	REQUIRE(conn.next_event() == event::closed && conn.wait_closed() == event::closed);
+	conn.close();
+}
+
+static void ended_before_established(const place &where, rpma::peer &peer) {
+	auto conn = peer.request(where.addr, where.port.c_str()).start("no"sv);
+	REQUIRE(thrown([&] { conn.wait_established(); }) == errc::rejected);
+	REQUIRE(conn.wait_closed() == event::rejected);
+	REQUIRE(thrown([&] { conn.wait_established(); }) == errc::rejected);
+}
+
+/* Of librpma, but it is known how many threads are in it, and while it is slow, a second one has time to enter. */
+static std::atomic<int> in_next_event;
+static bool is_slow;
+
+extern "C" int rpma_conn_next_event(rpma_conn *conn, rpma_conn_event *event) {
+	static const auto real = reinterpret_cast<decltype(&rpma_conn_next_event)>(dlsym(RTLD_NEXT, "rpma_conn_next_event"));
+	const auto end = std::chrono::steady_clock::now() + 50ms;
+	in_next_event++;
+	while (is_slow && in_next_event == 1 && std::chrono::steady_clock::now() < end)
+		std::this_thread::yield();
+	const int ret = real(conn, event);
+	in_next_event--;
+	return ret;
+}
+
+/* Either thread takes the event: if both called librpma for it, the other one would block. */
+static void ended_on_threads(const place &where, rpma::peer &peer) {
+	auto conn = connect(where, peer);
+	is_slow = true;
+	const auto wait = [&] { return conn.wait_closed(); };
+	auto one = std::async(std::launch::async, wait), two = std::async(std::launch::async, wait);
+	conn.disconnect();
+	REQUIRE(one.get() == event::closed && two.get() == event::closed);
+	is_slow = false;
+}
+
+/* A thread that blocks in next_event() takes the event, and one in wait_closed() returns nevertheless. */
+static void ended_in_next_event(const place &where, rpma::peer &peer) {
+	for (int n = 0; n < 10; n++) {
+		auto conn = connect(where, peer);
+		auto next = std::async(std::launch::async, [&] { return conn.next_event(); });
+		while (in_next_event == 0)
+			std::this_thread::yield();
+		auto wait = std::async(std::launch::async, [&] { return conn.wait_closed(); });
+		conn.disconnect();
+		REQUIRE(wait.get() == event::closed && next.get() == event::closed);
+	}
 }
 
 static void last_words_client(const place &where) {
@@ -672,7 +759,10 @@ static void exception_client(const place &where) {
 std::vector<test> pairs() {
 	return {{"connection", connection_server, connection_client}, {"memory", memory_server, memory_client},
 		{"private-data", private_data_server, private_data_client}, {"offers", offers_server, offers_client},
-		{"ends", ends_server, ends_client}, {"last-words", last_words_server, last_words_client}, {"messages", messages_server, messages_client},
+		{"ends", ends_server, ends_client}, {"last-words", last_words_server, last_words_client},
+		ended("ended-twice", ended_twice), ended("ended-by-next-event", ended_by_next_event),
+		ended("ended-before-established", ended_before_established), ended("ended-on-threads", ended_on_threads),
+		ended("ended-in-next-event", ended_in_next_event), {"messages", messages_server, messages_client},
 		{"two-queues", two_queues_server, two_queues_client}, {"shared-receive-queue", srq_server, srq_client},
 		{"many-connections", epoll_server, epoll_client}, {"revoked", revoked_server, revoked_client},
 		{"buffer-gone", buffer_gone_server, buffer_gone_client}, {"exception", exception_server, exception_client}};
