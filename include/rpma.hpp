@@ -725,13 +725,10 @@ private:
 
 namespace detail {
 
-/** Waits until a descriptor is readable, at most some milliseconds; -1: no limit. */
+/** Waits until a descriptor is readable, a signal was handled or the time has passed; -1: no limit. */
 inline bool readable(int fd, int limit_ms) noexcept {
 	pollfd it{fd, POLLIN, 0};
-	int got;
-	while ((got = ::poll(&it, 1, limit_ms)) < 0 && errno == EINTR) {
-	}
-	return got > 0;
+	return ::poll(&it, 1, limit_ms) > 0;
 }
 
 } // namespace detail

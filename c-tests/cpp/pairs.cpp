@@ -2,7 +2,9 @@
 // The examples in C++, each a server and a client; share, read and write are programs in examples/cpp.
 #include "harness.hpp"
 
+#include <csignal>
 #include <cstring>
+#include <ctime>
 #include <dlfcn.h>
 #include <future>
 #include <string_view>
@@ -403,6 +405,25 @@ static void ended_in_next_event(const place &where, rpma::peer &peer) {
 	}
 }
 
+/* The limit of close() also holds if signals interrupt its wait more often. */
+static void closed_despite_signals(const place &where, rpma::peer &peer) {
+	auto conn = connect(where, peer);
+	std::signal(SIGUSR1, [](int) {});
+	sigevent by_signal{};
+	by_signal.sigev_notify = SIGEV_SIGNAL;
+	by_signal.sigev_signo = SIGUSR1;
+	timer_t timer;
+	REQUIRE(timer_create(CLOCK_MONOTONIC, &by_signal, &timer) == 0);
+	const itimerspec each_10_ms = {{0, 10'000'000}, {0, 10'000'000}};
+	REQUIRE(timer_settime(timer, 0, &each_10_ms, nullptr) == 0);
+	std::error_code ec;
+	ignores_disconnect = true;
+	conn.close(200ms, ec);
+	ignores_disconnect = false;
+	timer_delete(timer);
+	REQUIRE(ec == std::errc::timed_out);
+}
+
 static void last_words_client(const place &where) {
 	auto peer = rpma::peer::open_to(where.addr);
 	rpma::conn_cfg cfg;
@@ -762,7 +783,8 @@ std::vector<test> pairs() {
 		{"ends", ends_server, ends_client}, {"last-words", last_words_server, last_words_client},
 		ended("ended-twice", ended_twice), ended("ended-by-next-event", ended_by_next_event),
 		ended("ended-before-established", ended_before_established), ended("ended-on-threads", ended_on_threads),
-		ended("ended-in-next-event", ended_in_next_event), {"messages", messages_server, messages_client},
+		ended("ended-in-next-event", ended_in_next_event), ended("closed-despite-signals", closed_despite_signals),
+		{"messages", messages_server, messages_client},
 		{"two-queues", two_queues_server, two_queues_client}, {"shared-receive-queue", srq_server, srq_client},
 		{"many-connections", epoll_server, epoll_client}, {"revoked", revoked_server, revoked_client},
 		{"buffer-gone", buffer_gone_server, buffer_gone_client}, {"exception", exception_server, exception_client}};
