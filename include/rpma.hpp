@@ -3,31 +3,32 @@
  * rpma.hpp - remote persistent memory access for C++17 and newer
  *
  * librpma.h with objects that delete what they own. Everything is inline: a program that includes it links with
- * librpma alone. Each class names the object of librpma that it owns. A function that has the name of one of
- * librpma calls it and has its contract, which is on its manual page and not repeated here, unless its comment says
- * otherwise.
+ * librpma alone. The comment of each class names the object of librpma that it owns. A function with the name of a
+ * function of librpma calls it and has its contract, which is on its manual page and not repeated here, unless its
+ * comment says otherwise.
  *
  * ERRORS
- * What can fail takes a last argument ec. Without it a failure is an exception, rpma::error. With a std::error_code
- * that is set, and cleared on success, and the result is an empty object, nullptr or 0; rpma_err_last() has the
- * reason. This includes constructors: the object is then empty. No destructor throws; librpma logs what it could
- * not release.
+ * A function that can fail has a last parameter ec. Without this argument a failure throws rpma::error. A
+ * std::error_code is set by a failure and cleared by success; after a failure the result is an empty object, nullptr
+ * or 0, and rpma_err_last() has the reason if a function of librpma failed. The same applies to constructors: the
+ * object is then empty. No destructor throws; librpma logs what it could not release.
  *
  * OBJECTS
- * All are moved and not copied. A moved-from object is empty: it converts to false, and functions that use it fail
- * with errc::invalid. So is a default constructed one, except for configurations. An object keeps alive what
- * librpma needs for it: a peer is deleted after all that was made from it, an endpoint after its requests (which
- * releases before 1.4 need), a shared receive queue after its connections and requests, a connection after its
- * completion queues. They may be destroyed in any order. Three things keep nothing alive:
+ * Objects can be moved but not copied. A moved-from object is empty: it converts to false, and functions that use it
+ * fail with errc::invalid. A default-constructed object is empty, too, unless it is a configuration. An object keeps
+ * alive what librpma needs for it: a peer is deleted after all objects that were made from it, an endpoint after its
+ * requests (required by releases before 1.4), a shared receive queue after its connections and requests, a connection
+ * after its completion queues. They may be destroyed in any order. Three things keep nothing alive:
  * - A slice refers to its region, as a std::string_view to its string, and must not be used after it.
- * - A region of memory of the program must end before that memory does. One of rpma::memory owns it.
+ * - A region of memory of the program must be destroyed before that memory is freed; one of rpma::memory owns it.
  * - An operation does not own its buffer. If the region is destroyed first, the operation fails and the connection
- *   ends; once the destructor has returned, nothing accesses the memory through it any more.
- * Memory that a peer may write changes at any time: read it when a completion or a message says that it is
+ *   ends; once the destructor has returned, nothing accesses the memory through the region any more.
+ * Memory that a peer may write can change at any time: read it when a completion or a message says that it is
  * complete, or through atomic objects.
  *
  * THREADS
- * As the manual page of each function says. Destructors, moves and assignments need the object for themselves.
+ * As the manual page of each function says. Destructors, moves and assignments, close(), reset() and revoke() must not
+ * run concurrently with any other use of the object.
  */
 
 #ifndef LIBRPMA_HPP
@@ -66,7 +67,7 @@
 #include <span>
 #endif
 
-/* A call of librpma whose result goes to ec, and the value that such a call returns through its last argument. */
+/* Calls a function of librpma and reports its result to ec; _GET returns the value of its last, output parameter. */
 #define RPMA_HPP_DO(function, ...) ec.ok(function(__VA_ARGS__), #function)
 #define RPMA_HPP_GET(type, function, object) detail::value<type>(function, #function, object, ec)
 
@@ -76,7 +77,7 @@ enum class errc;
 template <>
 struct std::is_error_code_enum<rpma::errc> : std::true_type {};
 
-/* Exceptions and error categories are the same in all shared objects of a program. */
+/* Visible, so that all shared objects of a program have the same exceptions and error categories. */
 namespace rpma __attribute__((visibility("default"))) {
 
 /* ---- errors ---- */
@@ -181,7 +182,7 @@ public:
 	/** The function that failed, of librpma or of this header. */
 	const char *call() const noexcept { return call_; }
 
-	/** What rpma_err_last() said, or which argument is wrong and why. */
+	/** What rpma_err_last() returned, or which argument is wrong and why. */
 	const std::string &reason() const noexcept { return *reason_; }
 
 private:
@@ -189,7 +190,7 @@ private:
 	std::shared_ptr<const std::string> reason_;
 };
 
-/** Where a call reports a failure: in a std::error_code of the caller or, by default, by an exception. */
+/** How a call reports a failure: through a std::error_code of the caller or, by default, an exception. */
 class ec_ref {
 public:
 	ec_ref() = default;
@@ -217,12 +218,12 @@ public:
 #endif
 	}
 
-	/** Of a function of this header. */
+	/** Reports a failure of a function of this header. */
 	bool fail(errc code, const char *call, const std::string &why) const {
 		return fail(make_error_code(code), call, std::string(call) + ": " + why);
 	}
 
-	/** Reports what a function of librpma returned; whether that is success. */
+	/** Reports the result of a function of librpma; returns whether it succeeded. */
 	bool ok(int ret, const char *call) const {
 		return ret == 0 ? succeed() : fail(make_error_code(errc(ret)), call, rpma_err_last());
 	}
@@ -234,14 +235,14 @@ private:
 /* ---- memory ---- */
 
 /**
- * A pointer and a length, made from these, or from an array, std::vector, std::string or std::span of trivially
- * copyable elements; a std::span is made from them. bytes are writable. They keep nothing alive.
+ * A view of bytes: made from a pointer and a length, or from an array, std::vector, std::string or std::span of
+ * trivially copyable elements; it converts to a std::span. bytes are writable. It keeps nothing alive.
  */
 template <class Byte>
 class basic_bytes {
 	template <class C>
 	using element = std::remove_pointer_t<decltype(std::data(std::declval<C &>()))>;
-	/* what is to be written is no temporary that owns its elements */
+	/* a temporary that owns its elements does not convert to writable bytes */
 	template <class C>
 	using from = std::conditional_t<std::is_lvalue_reference_v<C> || std::is_const_v<Byte>, C, const C>;
 	template <class C>
@@ -270,14 +271,14 @@ private:
 using bytes = basic_bytes<std::byte>;
 using const_bytes = basic_bytes<const std::byte>;
 
-/** Mapped memory, which it owns. */
+/** A memory mapping, which it owns. */
 class memory {
 public:
 	memory() = default;
 
 	/**
-	 * Pages of zeros: a memfd that cannot shrink, so that peers on the same host can map it
-	 * (librpma_providers(7), Memory), unless a limit or a sandbox forbids that.
+	 * Pages of zeros, of a memfd that is sealed against shrinking, so that peers on the same host can map it
+	 * (librpma_providers(7), Memory); anonymous memory if a limit or a sandbox forbids that.
 	 */
 	static memory zeroed(std::size_t size, ec_ref ec = {}) {
 		const int fd = sealed(size);
@@ -293,7 +294,7 @@ public:
 		return zeros;
 	}
 
-	/** The beginning of a file, which is made, and extended with zeros, as needed; as a shared mapping. */
+	/** A shared mapping of the beginning of a file, which is created, or extended with zeros, as needed. */
 	static memory file(const char *path, std::size_t size, ec_ref ec = {}) {
 		const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 		const std::shared_ptr<const void> closer(nullptr, [fd](const void *) { ::close(fd); });
@@ -318,7 +319,7 @@ private:
 		}
 	};
 
-	/** A memfd, or -1; also if the program has many descriptors already, which it needs for other things. */
+	/** A sealed memfd, or -1; also -1 if the program already uses many descriptors and may need the rest. */
 	static int sealed(std::size_t size) noexcept {
 		constexpr int max_descriptor = 256;
 		rlimit limit{}; // beyond it the kernel would send SIGXFSZ
@@ -344,7 +345,7 @@ private:
 	std::unique_ptr<std::byte, unmap> it_{nullptr, unmap{0, -1}};
 };
 
-/** RPMA_MR_USAGE_*: what memory is registered for. */
+/** RPMA_MR_USAGE_*: the operations that memory is registered for. */
 enum class usage : int {
 	none = 0,
 	read_src = RPMA_MR_USAGE_READ_SRC,
@@ -360,14 +361,14 @@ enum class usage : int {
 constexpr usage operator|(usage a, usage b) noexcept { return usage(int(a) | int(b)); }
 constexpr usage operator&(usage a, usage b) noexcept { return usage(int(a) & int(b)); }
 
-/** A length: up to the end of the region. */
+/** As a length: to the end of the region. */
 constexpr std::size_t to_end = SIZE_MAX;
 
 /** The length of a descriptor, whose last byte is the usage, and the bytes of local_region::offer. */
 constexpr std::size_t descriptor_len = 21;
 using offer_bytes = std::array<std::byte, descriptor_len + 1>;
 
-/** A range inside of a region. The default one is no memory at all. */
+/** A range of a region. A default-constructed one denotes no memory. */
 template <class Region>
 struct slice_of {
 	Region *mr = nullptr;
@@ -382,7 +383,7 @@ using remote_slice = slice_of<rpma_mr_remote>;
 
 namespace detail {
 
-/** An object of librpma that one object owns, and what must live longer. */
+/** An object of librpma with one owner, and what must outlive it. */
 template <class T, int (*Delete)(T **)>
 class owner {
 public:
@@ -398,7 +399,7 @@ public:
 
 	explicit operator bool() const noexcept { return p_ != nullptr; }
 
-	/** For functions of librpma; this object still owns it. */
+	/** For calls of librpma; this object remains the owner. */
 	T *get() const noexcept { return p_; }
 
 	/** Deletes it now. */
@@ -418,7 +419,7 @@ protected:
 	std::shared_ptr<const void> needs_;
 };
 
-/** An object of librpma that those keep alive, too, that need it. */
+/** An object of librpma that the objects that need it keep alive, too. */
 template <class T>
 class shared {
 public:
@@ -441,7 +442,7 @@ T value(Function function, const char *call, Object object, ec_ref ec) {
 	return it;
 }
 
-/** An endpoint, and what must live longer. */
+/** An endpoint, and what must outlive it. */
 struct listener {
 	listener() = default;
 	listener(listener &&) = delete;
@@ -451,25 +452,25 @@ struct listener {
 	rpma_ep *ep = nullptr;
 };
 
-/** What a connection request needs. */
+/** What must outlive a connection request. */
 struct requested {
 	std::shared_ptr<const void> peer, srq, endpoint;
 };
 
-/** What peer::reg makes a region of. */
+/** What must outlive a region that owns its memory. */
 struct registered {
 	std::shared_ptr<rpma_peer> peer;
 	rpma::memory memory;
 };
 
-/** A region, local or remote, and the ranges inside of it. */
+/** A region, local or remote, and its slices. */
 template <class T, int (*Delete)(T **)>
 class region : public owner<T, Delete> {
 public:
 	std::size_t size() const noexcept { return this->p_ ? size_ : 0; }
 	usage permitted() const noexcept { return usage_; }
 
-	/** A range of it; it must outlive the slice. Fails with errc::out_of_range if it is not inside. */
+	/** A range of the region, which must outlive the slice. Fails with errc::out_of_range if it is not inside. */
 	slice_of<T> slice(std::size_t offset = 0, std::size_t len = to_end, ec_ref ec = {}) const & {
 		const std::size_t rest = offset <= size() ? size() - offset : 0;
 		const std::size_t wanted = len == to_end ? rest : len;
@@ -499,7 +500,7 @@ public:
 	std::byte *data() const noexcept { return p_ ? data_ : nullptr; }
 	rpma::bytes bytes() const noexcept { return {data(), size()}; }
 
-	/** rpma_mr_dereg: from then on no peer can access it. */
+	/** rpma_mr_dereg: no peer can access the memory from then on. */
 	void revoke(ec_ref ec = {}) {
 		if (p_)
 			ec.ok(release(), "rpma_mr_dereg");
@@ -507,7 +508,7 @@ public:
 			ec.fail(errc::invalid, "rpma_mr_dereg", "the region is empty");
 	}
 
-	/** Copies to or from it, at an offset. Fails as slice() does. */
+	/** Copies bytes to or from the region, at an offset. Fails as slice() does. */
 	void copy_in(std::size_t offset, const_bytes from, ec_ref ec = {}) {
 		if (const auto to = slice(offset, from.size(), ec); to.len)
 			std::memcpy(data_ + to.offset, from.data(), to.len);
@@ -518,10 +519,10 @@ public:
 	}
 
 	/**
-	 * What a peer must know to access it: the descriptor of rpma_mr_get_descriptor, followed by that of a peer
-	 * configuration with direct_write_to_pmem, which says that a flush to persistence is possible. It is for files,
-	 * if this peer uses the soft provider; else see rpma_peer_cfg_set_direct_write_to_pmem. conn_private_data sends
-	 * it with the connection.
+	 * What a peer needs to access the region: the descriptor of rpma_mr_get_descriptor, followed by that of a
+	 * peer configuration with direct_write_to_pmem, which declares that a flush to persistence is possible. With
+	 * the soft provider, declare it for files; otherwise see rpma_peer_cfg_set_direct_write_to_pmem.
+	 * conn_private_data sends the offer with the connection.
 	 */
 	offer_bytes offer(bool direct_write_to_pmem = false, ec_ref ec = {}) const {
 		offer_bytes it{};
@@ -539,12 +540,12 @@ private:
 	std::byte *data_ = nullptr;
 };
 
-/** rpma_mr_remote: memory of a peer. It belongs to no connection. */
+/** rpma_mr_remote: memory of a peer. It is not bound to a connection. */
 class remote_region : public detail::region<rpma_mr_remote, rpma_mr_remote_delete> {
 public:
 	remote_region() = default;
 
-	/** From the bytes of one offer or of rpma_mr_get_descriptor; what follows the descriptor is not read. */
+	/** From the bytes of one offer or of rpma_mr_get_descriptor; bytes behind the descriptor are ignored. */
 	explicit remote_region(const_bytes descriptor, ec_ref ec = {}) {
 		if (RPMA_HPP_DO(rpma_mr_remote_from_descriptor, descriptor.data(), descriptor.size(), &p_))
 			rpma_mr_remote_get_size(p_, &size_);
@@ -557,15 +558,15 @@ private:
 };
 
 /**
- * What is sent with a connection: memory that is offered, by local_region::offer, and bytes of the program; or such
- * bytes alone. It is a copy of at most 255 bytes; devices allow less, RoCE 56 in a request and 196 in the acceptance.
- * Offers have the format of the Rust and Python packages rpma, which read them, as conn::remote does. For a program
- * in C, which reads one descriptor, send const_bytes(region.offer()).
+ * The private data that are sent with a connection: offers of memory, by local_region::offer, and bytes of the
+ * program; or such bytes alone. A copy of at most 255 bytes; devices allow fewer, RoCE 56 in a request and 196 in a
+ * reply. conn::remote reads the offers, and so do the packages rpma for Rust and Python, which use the same format.
+ * For a program in C, which reads one descriptor, send const_bytes(region.offer()).
  */
 class conn_private_data {
 	template <class C>
 	using element = std::remove_cv_t<std::remove_pointer_t<decltype(std::data(std::declval<C &>()))>>;
-	/* containers of offers are no bytes of the program */
+	/* containers of offers do not convert to bytes of the program */
 	template <class C>
 	using enable_for = std::enable_if_t<std::is_convertible_v<const C &, const_bytes> &&
 		!std::is_same_v<C, offer_bytes> && !std::is_same_v<element<const C>, offer_bytes>>;
@@ -589,17 +590,17 @@ private:
 	friend class conn;
 	friend class conn_req;
 
-	/* of offers, which a program in C does not send */
+	/* the first byte of private data with offers */
 	static constexpr auto mark = std::byte(0xa7);
 
-	/* If it does not fit, start() says so. */
+	/* start() reports data that are too long. */
 	void append(const_bytes more) noexcept {
 		if (more.size() != 0 && size_ <= all_.size() && more.size() <= all_.size() - size_)
 			std::memcpy(all_.data() + size_, more.data(), more.size());
 		size_ += more.size();
 	}
 
-	/* What was received: the offers, and the bytes of the program: all of them, if it has another format. */
+	/* Received private data: offers and bytes of the program, or only the latter if they have another format. */
 	struct parts {
 		explicit parts(const_bytes all) : own(all) {
 			constexpr std::size_t head = 3;
@@ -632,7 +633,7 @@ private:
 
 /* ---- configurations ---- */
 
-/** rpma_peer_cfg: what a peer declares. local_region::offer and conn::remote make and apply one themselves. */
+/** rpma_peer_cfg: what a peer declares. Not needed with local_region::offer and conn::remote. */
 class peer_cfg : public detail::owner<rpma_peer_cfg, rpma_peer_cfg_delete> {
 public:
 	explicit peer_cfg(ec_ref ec = {}) { RPMA_HPP_DO(rpma_peer_cfg_new, &p_); }
@@ -649,7 +650,7 @@ public:
 	}
 };
 
-/** rpma_srq_cfg: the lengths of a shared receive queue and of its completion queue. */
+/** rpma_srq_cfg: the sizes of a shared receive queue and of its completion queue. */
 class srq_cfg : public detail::owner<rpma_srq_cfg, rpma_srq_cfg_delete> {
 public:
 	explicit srq_cfg(ec_ref ec = {}) { RPMA_HPP_DO(rpma_srq_cfg_new, &p_); }
@@ -692,7 +693,7 @@ struct completion : ibv_wc {
 	template <class T = void>
 	T *context() const noexcept { return reinterpret_cast<T *>(static_cast<std::uintptr_t>(wr_id)); }
 
-	/** The immediate data in host byte order, if there are any. */
+	/** The immediate data, if any, in host byte order. */
 	std::optional<std::uint32_t> imm() const noexcept {
 		return ok() && (wc_flags & IBV_WC_WITH_IMM) ? std::optional(ntohl(imm_data)) : std::nullopt;
 	}
@@ -709,7 +710,7 @@ struct completion : ibv_wc {
 private:
 	friend class cq;
 
-	/* The soft provider has a text for the last completion that was polled. */
+	/* The soft provider has a reason for the last completion that was polled, if it failed. */
 	void polled() {
 		if (const char *const last = ok() ? "" : rpma_err_last(); std::strncmp(last, "rpma_cq_get_wc: ", 16) == 0)
 			text_ = last;
@@ -746,7 +747,7 @@ public:
 		return ec.ok(ret == RPMA_E_NO_COMPLETION ? 0 : ret, "rpma_cq_wait") && ret == 0;
 	}
 
-	/** rpma_cq_get_wc for up to count completions, whatever their status; how many there were. */
+	/** rpma_cq_get_wc for up to count completions, whatever their status; returns their number. */
 	int poll(ibv_wc *wc, int count, ec_ref ec = {}) const {
 		int got = 0;
 		const int ret = rpma_cq_get_wc(get(), count, wc, &got);
@@ -762,7 +763,7 @@ public:
 		return it;
 	}
 
-	/** Waits for the next completion, whatever its status. If this fails, what it returns is not ok(). */
+	/** Waits for the next completion, whatever its status. If the wait fails, the result is not ok(). */
 	[[nodiscard]] completion next(ec_ref ec = {}) const {
 		completion it;
 		it.status = IBV_WC_GENERAL_ERR;
@@ -807,7 +808,7 @@ enum class flush_type {
 	visible = RPMA_FLUSH_TYPE_VISIBILITY,
 };
 
-/** The context that the completion of an operation returns, and when there is one. Made from a pointer, too. */
+/** The context of an operation, which its completion returns, and when it has one. A pointer converts to it. */
 struct op {
 	op(const void *returned = nullptr, completes when = completes::always) noexcept : context(returned), flags(int(when)) {}
 	const void *context;
@@ -816,7 +817,7 @@ struct op {
 
 namespace detail {
 
-/** A connection, and what must live longer. */
+/** A connection, and what must outlive it. */
 struct connection {
 	enum { connecting, up, leaving };
 
@@ -877,9 +878,9 @@ inline void conn_cfg::srq(const rpma::srq &queue, ec_ref ec) {
 /**
  * rpma_conn: a connection.
  *
- * Operations are posted, and end with a completion in cq(). Their slices are checked first: errc::out_of_range if
- * the lengths differ, errc::not_permitted if a region is not registered for it. An empty slice, {}, is no data. The
- * destructor disconnects and does not wait for the peer; close() does.
+ * Operations are posted, and generate a completion in cq(). Their slices are checked first: errc::out_of_range if the
+ * lengths differ, errc::not_permitted if a region is not registered for the operation. An empty slice, {}, means no
+ * data. The destructor disconnects and does not wait for the peer; close() does.
  */
 class conn {
 public:
@@ -958,14 +959,14 @@ public:
 	std::uint32_t qp_num(ec_ref ec = {}) const { return RPMA_HPP_GET(std::uint32_t, rpma_conn_get_qp_num, get()); }
 
 	/**
-	 * The bytes that the peer's program sent with the connection, without its offers; perhaps with zeros behind
-	 * them, if it made none. They belong to the connection.
+	 * The private data of the peer's program, without its offers. If it made no offers, zeros may follow, which
+	 * RoCE appends. They belong to the connection.
 	 */
 	const_bytes private_data(ec_ref ec = {}) const { return conn_private_data::parts(received(ec)).own; }
 
 	/**
 	 * Memory that the peer offered with the connection: one of its offers, or the descriptor that a program in C
-	 * sent. Fails with errc::out_of_range if there are not as many offers. See the other one.
+	 * sent. Fails with errc::out_of_range if there are not so many offers. Otherwise as remote(const_bytes).
 	 */
 	remote_region remote(std::size_t index, ec_ref ec = {}) {
 		const const_bytes all = received(ec);
@@ -977,7 +978,7 @@ public:
 		else if (parts.has_offers)
 			return remote({parts.offers + index * sizeof(offer_bytes), sizeof(offer_bytes)}, ec);
 		else if (all.size() > descriptor_len && all.data()[descriptor_len] == std::byte(0))
-			/* perhaps a zero that RoCE appended, and no declaration */
+			/* the zero may be one that RoCE appended, and not a declaration */
 			return remote({all.data(), descriptor_len}, ec);
 		else
 			return remote(all, ec);
@@ -986,9 +987,9 @@ public:
 	remote_region remote(ec_ref ec = {}) { return remote(std::size_t(0), ec); }
 
 	/**
-	 * The same from the bytes of local_region::offer, however they were received. If they declare that a flush to
-	 * persistence is possible, this is applied to the connection; if they declare that it is not, the region does
-	 * not permit one. A descriptor alone declares nothing.
+	 * Memory of the peer from the bytes of local_region::offer, received in any way. If they declare that a flush
+	 * to persistence is possible, this is applied to the connection; if they declare that it is not, the region
+	 * does not permit one. A descriptor alone declares nothing.
 	 */
 	remote_region remote(const_bytes offer, ec_ref ec = {}) {
 		remote_region it(offer, ec);
@@ -1006,7 +1007,7 @@ public:
 	rpma::cq cq(ec_ref ec = {}) const { return {it_, RPMA_HPP_GET(rpma_cq *, rpma_conn_get_cq, get())}; }
 	rpma::cq rcq(ec_ref ec = {}) const { return {it_, RPMA_HPP_GET(rpma_cq *, rpma_conn_get_rcq, get())}; }
 
-	/** Of a shared completion channel: its descriptor, and rpma_conn_wait, which returns the queue to poll, if any. */
+	/** A shared completion channel: its descriptor, and rpma_conn_wait, which returns the queue to poll, if any. */
 	int compl_fd(ec_ref ec = {}) const { return RPMA_HPP_GET(int, rpma_conn_get_compl_fd, get()); }
 	rpma::cq wait(ec_ref ec = {}) {
 		rpma_cq *queue = nullptr;
@@ -1035,7 +1036,11 @@ public:
 				how.context);
 	}
 
-	/** A slice of 8 bytes, in the byte order of this host. */
+	/**
+	 * Writes a value, in the byte order of this host, to a slice of 8 bytes, as one store. The address of the
+	 * remote region plus the offset must be a multiple of 8, otherwise it is not one store. Fails with
+	 * errc::invalid if the offset is not a multiple of 8; the address of the region is not checked.
+	 */
 	void atomic_write(remote_slice dst, std::uint64_t value, op how = {}, ec_ref ec = {}) {
 		constexpr auto call = "rpma::conn::atomic_write";
 		char src[sizeof(value)];
@@ -1044,10 +1049,12 @@ public:
 			RPMA_HPP_DO(rpma_atomic_write, get(), dst.mr, dst.offset, src, how.flags, how.context);
 	}
 
-	/** Of a region of at least 8 bytes, else errc::out_of_range: a flush is executed as a read of so many. */
+	/**
+	 * Fails with errc::out_of_range if the region has fewer than 8 bytes: a flush may be executed as a read of 8.
+	 */
 	void flush(remote_slice dst, flush_type type, op how = {}, ec_ref ec = {}) {
 		constexpr std::size_t least = 8;
-		/* one of the last bytes begins earlier, so that all 8 are inside */
+		/* a flush of the last bytes begins earlier, so that the 8 bytes are inside the region */
 		if (dst.mr && dst.rest < least && dst.offset + dst.rest >= least) {
 			const std::size_t before = least - dst.rest;
 			dst.offset -= before;
@@ -1133,7 +1140,7 @@ private:
 	std::shared_ptr<detail::connection> it_;
 };
 
-/** rpma_conn_req: a connection request. Its destructor rejects one that came in. */
+/** rpma_conn_req: a connection request. The destructor rejects an incoming one. */
 class conn_req : public detail::owner<rpma_conn_req, rpma_conn_req_delete> {
 public:
 	conn_req() = default;
@@ -1180,7 +1187,7 @@ private:
 	friend class endpoint;
 	friend class peer;
 
-	/* From what makes it, with a configuration of the caller. */
+	/* The request that a call makes with the configuration of the caller. */
 	template <class Make>
 	static conn_req made(detail::requested needs, const conn_cfg *cfg, const char *call, ec_ref ec, Make make) {
 		conn_req it;
@@ -1195,8 +1202,8 @@ private:
 };
 
 /**
- * rpma_ep: listens for connection requests. Made by peer::listen. It listens until its requests are accepted or
- * destroyed, too: they need it, its connections do not.
+ * rpma_ep: listens for connection requests. Made by peer::listen. Requests keep it alive, and listening, until they
+ * are accepted or destroyed; connections do not.
  */
 class endpoint {
 public:
@@ -1212,7 +1219,7 @@ public:
 
 	int fd(ec_ref ec = {}) const { return RPMA_HPP_GET(int, rpma_ep_get_fd, get()); }
 
-	/** rpma_ep_next_conn_req: an empty one if the descriptor is non-blocking and none is pending. */
+	/** rpma_ep_next_conn_req. Empty if the descriptor is non-blocking and no request is pending. */
 	conn_req next(const conn_cfg *cfg = nullptr, ec_ref ec = {}) {
 		detail::requested needs{it_ ? it_->peer : nullptr, nullptr, it_};
 		return conn_req::made(std::move(needs), cfg, "rpma_ep_next_conn_req", ec, [this](auto with, auto req) {
@@ -1248,17 +1255,17 @@ class peer : public detail::shared<rpma_peer> {
 public:
 	peer() = default;
 
-	/** On a device of the program, which stays open until the peer and all that was made from it have gone. */
+	/** On a device of the program, which must outlive the peer and all that was made from it. */
 	explicit peer(ibv_context *device, ec_ref ec = {}) {
 		rpma_peer *it = nullptr;
 		if (RPMA_HPP_DO(rpma_peer_new, device, &it))
 			p_ = std::shared_ptr<rpma_peer>(it, [](rpma_peer *last) { rpma_peer_delete(&last); });
 	}
 
-	/** On the device that has this address of the host; see rpma_utils_get_ibv_context. */
+	/** On the device that has this local address; see rpma_utils_get_ibv_context. */
 	static peer open(const char *addr, ec_ref ec = {}) { return of(addr, RPMA_UTIL_IBV_CONTEXT_LOCAL, ec); }
 
-	/** On the device that reaches this address. */
+	/** On the device through which this remote address is reached. */
 	static peer open_to(const char *addr, ec_ref ec = {}) { return of(addr, RPMA_UTIL_IBV_CONTEXT_REMOTE, ec); }
 
 	/** rpma_mr_reg. The region owns the memory. */
@@ -1279,7 +1286,7 @@ public:
 		return it;
 	}
 
-	/** rpma_conn_req_new: a connection request to a remote peer, for receives before it is sent. */
+	/** rpma_conn_req_new: a connection request to a remote peer. Receives can be posted before it is sent. */
 	conn_req request(const char *addr, const char *port, const conn_cfg *cfg = nullptr, ec_ref ec = {}) {
 		return conn_req::made({p_, nullptr, nullptr}, cfg, "rpma_conn_req_new", ec, [&](auto with, auto req) {
 			return rpma_conn_req_new(get(), addr, port, with, req);
@@ -1293,7 +1300,7 @@ public:
 		return ec.failed() ? conn() : std::move(req).connect(private_data, ec);
 	}
 
-	/** rpma_srq_new, with a configuration or librpma's default one. */
+	/** rpma_srq_new, by default with the default configuration of librpma. */
 	rpma::srq srq(const srq_cfg *cfg = nullptr, ec_ref ec = {}) {
 		rpma::srq it;
 		rpma_srq *queue = nullptr;
