@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
 
-use rdma_sys::{ibv_wc, ibv_wc_flags, ibv_wc_status, wc_status_text};
+use rdma_sys::{ibv_wc, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status, wc_status_text};
 use rpma_core::abi::{RPMA_F_COMPLETION_ALWAYS, rpma_conn_event, rpma_conn_private_data, rpma_flush_type};
 use rpma_core::conn::Conn;
 use rpma_core::error::Error as Code;
@@ -274,7 +274,8 @@ fn completion(entry: &ibv_wc) -> Completion {
         let has_imm = entry.wc_flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 != 0;
         // SAFETY: a number of either kind, initialised by the provider.
         let imm = has_imm.then(|| u32::from_be(unsafe { entry.__bindgen_anon_1.imm_data }));
-        Ok(Arrived { len: entry.byte_len as usize, imm })
+        let is_write = entry.opcode == ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM;
+        Ok(Arrived { len: entry.byte_len, imm, is_write })
     } else {
         Err(entry.status)
     };

@@ -18,21 +18,26 @@ use crate::shared::{Refused, Shared};
 use crate::table::{Arrived, Finished};
 use crate::work::{Kept, Request, Single};
 
-/// A message, or the immediate data of a write, that arrived.
+/// A receive that is complete: by a message, or by the immediate data of a write.
+///
+/// A write with immediate data changes exposed memory and leaves the buffer as it was: `len` is 0, and
+/// `written` is the length of the write.
 #[derive(Debug)]
 pub struct Received {
     /// The buffer of the receive; the message is at its beginning.
     pub buf: Buf,
-    /// The length of the message in bytes; for a write with immediate data, of what was written to exposed
-    /// memory.
+    /// The length of the message in bytes, at most that of `buf`; 0 for a write with immediate data.
     pub len: usize,
     /// The immediate data, if there are any.
     pub imm: Option<u32>,
+    /// For a write with immediate data, the number of bytes that it wrote to exposed memory.
+    pub written: Option<usize>,
 }
 
 impl Received {
-    /// The message.
+    /// The message; empty for a write with immediate data.
     pub fn message(&self) -> &[u8] {
+        // The program may have divided the buffer.
         &self.buf[..self.len.min(self.buf.len())]
     }
 }
@@ -68,8 +73,13 @@ impl Output for Received {
     type Kept = Buf;
 
     #[inline(always)]
-    fn take(work: &mut Kept, Arrived { len, imm }: Arrived) -> Self {
-        Self { buf: work.take_buf(), len, imm }
+    fn take(work: &mut Kept, Arrived { len, imm, is_write }: Arrived) -> Self {
+        let (buf, len) = (work.take_buf(), len as usize);
+        if is_write {
+            return Self { buf, len: 0, imm, written: Some(len) };
+        }
+        // A wrong length from a device must not cause a panic.
+        Self { len: len.min(buf.len()), buf, imm, written: None }
     }
 
     fn kept(mut work: Kept) -> Buf {

@@ -486,7 +486,7 @@ impl State {
     fn count(&self, slot: u32, arrived: Arrived) {
         let Some((work, complete)) = self.table.completing(slot) else { return };
         let (call, len, began) = work.request(complete);
-        let len = if call == Call::Receive { arrived.len } else { len };
+        let len = if call == Call::Receive { arrived.len as usize } else { len };
         self.report.meter.done(call, len, began);
     }
 

@@ -30,11 +30,14 @@ pub(crate) enum Queue {
     Receive = 1,
 }
 
-/// What a completion says of a message that was received.
+/// What the completion of a receive says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arrived {
-    pub len: usize,
+    /// The length of the message, or of the write.
+    pub len: u32,
     pub imm: Option<u32>,
+    /// A write with immediate data; the buffer of the receive has no message.
+    pub is_write: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -62,7 +62,8 @@ async fn every_operation() -> Result<()> {
     let (first, second, third) = (first.await?, second.await?, third.await?);
     assert_eq!((first.message(), first.imm, first.buf.len()), (&b"a message"[..], None, 64));
     assert_eq!((second.message(), second.imm), (&b"another"[..], Some(7)));
-    assert_eq!((third.len, third.imm), (2, Some(8)));
+    assert_eq!((third.message(), third.imm, third.written), (&b""[..], Some(8), Some(2)));
+    assert_eq!((second.written, third.len), (None, 0));
 
     let batch = conn.batch().write(text(&peer, b"1"), remote.slice(0..1)?);
     let batch = batch.write(text(&peer, b"23"), remote.slice(1..3)?).flush(remote.slice(..)?, Flush::Visible);
@@ -71,6 +72,26 @@ async fn every_operation() -> Result<()> {
     conn.close().await?;
     assert_eq!(target.closed().await, Closed::Closed);
     assert_eq!(memory.word(16)?.load(Ordering::Acquire), 9);
+    Ok(())
+}
+
+/// The write is longer than the buffer of the receive, which still has the message of another peer.
+#[tokio::test]
+async fn a_write_with_immediate_data_is_no_message() -> Result<()> {
+    let peer = peer();
+    let memory = peer.expose(64, ALL())?;
+    let (other, other_target) = connected(&peer, &memory, 1).await;
+    let (conn, target) = connected(&peer, &memory, 1).await;
+    let pool = peer.pool(8, 1)?;
+    let receive = other_target.recv(pool.take().await);
+    other.send(text(&peer, b"a secret")).await?;
+    assert_eq!(receive.await?.message(), b"a secret");
+    let receive = target.recv(pool.take().await);
+    conn.write_with_imm(peer.buf(64)?, conn.remote(0)?.slice(..)?, 1).await?;
+    let mut received = receive.await?;
+    assert_eq!((received.message(), received.len), (&b""[..], 0));
+    assert_eq!((received.imm, received.written), (Some(1), Some(64)));
+    assert_eq!(received.buf.split_to(received.len).len(), 0);
     Ok(())
 }
 

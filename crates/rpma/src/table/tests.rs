@@ -31,10 +31,11 @@ fn one_operation() {
     assert!(table.take_whole(slot).is_none() && table.is_busy(Queue::Send));
     assert_eq!(table.next(Queue::Send), Some((slot, &"work")));
     assert!(table.next(Queue::Send).is_none() && table.next(Queue::Receive).is_none());
-    table.complete(slot, Ok(Arrived { len: 5, imm: Some(1) }), &mut after);
+    let five = Arrived { len: 5, imm: Some(1), is_write: false };
+    table.complete(slot, Ok(five), &mut after);
     after.run();
     let taken = table.take(slot, |work, arrived| (mem::take(work), arrived)).unwrap().ok();
-    assert_eq!(taken, Some(("work", Arrived { len: 5, imm: Some(1) })));
+    assert_eq!(taken, Some(("work", five)));
     assert_eq!((count.0.load(Ordering::SeqCst), table.is_busy(Queue::Send)), (1, false));
 }
 
