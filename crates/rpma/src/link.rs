@@ -162,10 +162,15 @@ impl Link {
 
     /// The next event, if there is one.
     pub(crate) fn next_event(&self) -> Result<Option<(rpma_conn_event, String)>> {
-        match self.conn.next_event() {
-            Ok(event) => Ok(Some((event, last_failure()))),
-            Err(Code::NoEvent) => Ok(None),
-            Err(code) => Err(Error::of("the connection", code)),
+        loop {
+            match self.conn.next_event() {
+                Ok(event) => return Ok(Some((event, last_failure()))),
+                Err(Code::NoEvent) => return Ok(None),
+                // It is acknowledged, and does not end the connection: RDMA_CM_EVENT_ADDR_CHANGE, when
+                // another port of a bond becomes active.
+                Err(Code::Unknown) => {}
+                Err(code) => return Err(Error::of("the connection", code)),
+            }
         }
     }
 
@@ -309,3 +314,6 @@ pub(crate) unsafe fn bytes_of(view: &rpma_conn_private_data) -> &[u8] {
     // SAFETY: the caller guarantees it.
     unsafe { std::slice::from_raw_parts(view.ptr.cast::<u8>(), view.len.into()) }
 }
+
+#[cfg(all(test, feature = "soft"))]
+mod tests;
