@@ -130,6 +130,9 @@ pub struct Failed<T> {
     /// Why it failed.
     pub error: Error,
     /// What the operation owned. After a failed read or receive its content is unspecified.
+    ///
+    /// Buffers are empty, with length 0, if the connection was lost because completions or events could not
+    /// be taken: the device may still access the memory, which is released with the connection.
     pub buf: T,
 }
 

@@ -39,6 +39,8 @@ pub(crate) struct State {
     entries: Entries,
     phase: Phase,
     is_closing: bool,
+    /// Posted operations ended without completions, of which none is taken any more.
+    is_abandoned: bool,
     /// The first operation that failed by itself: why those behind it are flushed.
     broken: Option<Box<str>>,
     /// Of those who wait for another phase, or until no operation is outstanding.
@@ -67,6 +69,7 @@ impl Shared {
             entries: Entries::default(),
             phase: Phase::Connecting,
             is_closing: false,
+            is_abandoned: false,
             broken: None,
             waiting: Vec::new(),
             report: Reporter::new(link.peer_addr(), is_incoming),
@@ -183,11 +186,14 @@ impl Shared {
     #[inline(always)]
     fn complete(&self, state: &mut State, after: &mut After<Kept>) -> bool {
         let mut found = false;
+        if state.is_abandoned {
+            return false;
+        }
         loop {
             let count = match self.link.poll(&mut state.entries) {
                 Ok(count) => count,
                 Err(error) => {
-                    state.lose(&error, after);
+                    self.lose(state, &error, after);
                     return false;
                 }
             };
@@ -263,12 +269,27 @@ impl Shared {
         }
     }
 
+    /// Completions or events cannot be taken: the connection is lost, and its operations end. A device may
+    /// still access their buffers, which are kept until the queue pair is destroyed.
+    #[cold]
+    fn lose(&self, state: &mut State, error: &Error, after: &mut After<Kept>) {
+        if std::mem::replace(&mut state.is_abandoned, true) {
+            return;
+        }
+        if matches!(state.phase, Phase::Established) && !std::mem::replace(&mut state.is_closing, true) {
+            // So that the peer gets the event.
+            let _ = self.link.disconnect();
+        }
+        state.end(Closed::Lost, error.to_string(), after);
+        state.abandon(after);
+    }
+
     fn take_events(&self, state: &mut State, after: &mut After<Kept>) {
         loop {
             let (event, reason) = match self.link.next_event() {
                 Ok(None) => return,
                 Ok(Some(event)) => event,
-                Err(error) => return state.end(Closed::Lost, error.to_string(), after),
+                Err(error) => return self.lose(state, &error, after),
             };
             match event {
                 rpma_conn_event::RPMA_CONN_ESTABLISHED => {
@@ -503,9 +524,14 @@ impl State {
         self.table.not_posted(slot, posted, error, after);
     }
 
-    #[cold]
-    fn lose(&mut self, error: &Error, after: &mut After<Kept>) {
-        self.end(Closed::Lost, error.to_string(), after);
+    /// Posted operations end without their completions.
+    fn abandon(&mut self, after: &mut After<Kept>) {
+        let error = self.phase.error();
+        for work in self.table.posted() {
+            self.report.flushed(work.call(), &error, after.reports());
+        }
+        self.table.abandon(|| self.phase.error(), Kept::divided, after);
+        self.wake_all(after);
     }
 
     fn wake_all(&mut self, after: &mut After<Kept>) {
@@ -580,7 +606,7 @@ impl Driven for Shared {
             match self.link.take_completion_event() {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(error) => break state.end(Closed::Lost, error.to_string(), &mut after),
+                Err(error) => break self.lose(&mut state, &error, &mut after),
             }
         }
         self.take_events(&mut state, &mut after);

@@ -13,6 +13,9 @@
 //! add ─▶ waiting ─next─▶ posted ─complete, for each request─▶ done ─take─▶ free
 //!          detach: the same way, but an operation that is done is free at once
 //! ```
+//!
+//! If completions can no longer be taken, posted operations are done without them (`abandon`); what a device
+//! may still access is kept until the end of the table.
 
 #![forbid(unsafe_code)]
 
@@ -159,6 +162,8 @@ pub(crate) struct Table<W> {
     size: [u32; 2],
     /// Operations that are waiting or posted.
     busy: [usize; 2],
+    /// What a device may still access of operations that [`Table::abandon`] has ended.
+    abandoned: Vec<W>,
 }
 
 /// Where an operation that [`Table::add_posted`] has added keeps what it owns.
@@ -189,6 +194,7 @@ impl<W: Default> Table<W> {
             room: size,
             size,
             busy: [0; 2],
+            abandoned: Vec::new(),
         }
     }
 
@@ -273,6 +279,11 @@ impl<W: Default> Table<W> {
     /// What the operations that are not posted yet own.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = &W> {
         self.waiting.iter().flatten().filter_map(|number| self.work(*number))
+    }
+
+    /// What the operations that are posted own.
+    pub(crate) fn posted(&self) -> impl Iterator<Item = &W> {
+        self.slots.iter().filter(|slot| slot.stage == Stage::Posted).map(|slot| &slot.work)
     }
 
     /// The next operation to be posted, if its requests fit: now it is posted.
@@ -419,9 +430,31 @@ impl<W: Default> Table<W> {
         }
     }
 
+    /// Operations that are posted fail without their completions, of which none may come any more. `divide`
+    /// returns what a device may still access, which is kept until [`Self::take_all`], and what the operation
+    /// returns.
+    pub(crate) fn abandon(
+        &mut self,
+        error: impl Fn() -> Error,
+        divide: impl Fn(W) -> (W, W),
+        after: &mut After<W>,
+    ) {
+        for number in 0..self.slots.len() {
+            let slot = &mut self.slots[number];
+            if slot.stage == Stage::Posted {
+                let (kept, returned) = divide(mem::take(&mut slot.work));
+                self.abandoned.push(kept);
+                (slot.work, slot.requests) = (returned, 0);
+                slot.error.get_or_insert_with(&error);
+                self.end(number as u32, after);
+            }
+        }
+    }
+
     /// What all operations own; for the end of the table.
     pub(crate) fn take_all(&mut self) -> Vec<W> {
-        self.slots.iter_mut().map(|slot| mem::take(&mut slot.work)).collect()
+        let works = self.slots.iter_mut().map(|slot| mem::take(&mut slot.work));
+        works.chain(mem::take(&mut self.abandoned)).collect()
     }
 
     /// Whether an operation of this queue is waiting or posted.

@@ -146,10 +146,6 @@ pub(crate) struct Kept {
     requests: Option<Box<[Request]>>,
     /// The function of the first request.
     call: Call,
-    #[cfg_attr(
-        not(feature = "metrics"),
-        expect(dead_code, reason = "it is nothing, and nothing is counted")
-    )]
     began: Began,
 }
 
@@ -184,6 +180,19 @@ impl Kept {
     /// The requests of one that waits.
     pub(crate) fn requests(&self) -> &[Request] {
         self.requests.as_deref().unwrap_or_default()
+    }
+
+    /// Divides what a device may still access: into its buffers, and empty buffers to return.
+    pub(crate) fn divided(mut self) -> (Self, Self) {
+        let mut bufs = self.take_bufs();
+        let empty = bufs.iter_mut().map(|buf| buf.split_to(0)).collect();
+        (self.with_bufs(bufs), self.with_bufs(empty))
+    }
+
+    /// The same operation with these buffers; which request owns them no longer matters.
+    fn with_bufs(&self, bufs: Vec<Buf>) -> Self {
+        let requests = bufs.into_iter().map(|to| Receive { to }.into()).collect();
+        Self { buf: None, requests: Some(requests), call: self.call, began: self.began }
     }
 
     /// Takes all buffers.

@@ -4,12 +4,13 @@
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use rdma_sys::{rdma_cm_id, rdma_port_space};
+use rdma_sys::{ibv_context, ibv_cq, rdma_cm_id, rdma_port_space};
 use softverbs::rdma;
 
+use super::*;
 use crate::ready;
 use crate::shared::{Shared, State};
-use crate::{Conn, Peer, Provider};
+use crate::{Closed, Conn, Peer, Provider};
 
 /// A connection, and the end that connected to it.
 struct Ends {
@@ -52,4 +53,44 @@ fn an_event_that_librpma_does_not_define() {
     assert_eq!(receive.wait().unwrap().len, 5);
     // SAFETY: it was created here, and its event is acknowledged.
     assert_eq!(unsafe { rdma::rdma_destroy_id(other) }, 0);
+}
+
+unsafe extern "C" fn no_poll(_: *mut ibv_cq, _: c_int, _: *mut ibv_wc) -> c_int {
+    -1
+}
+
+/// The context of the completion queue of a connection.
+fn context(shared: &Shared) -> *mut *mut ibv_context {
+    // SAFETY: the queue lives as long as the connection; only the address of a field is computed.
+    unsafe { &raw mut (*shared.link.conn.cq().as_ptr()).context }
+}
+
+/// Operations end, and the device keeps access to their buffers as long as the queue pair exists.
+#[test]
+fn completions_that_cannot_be_polled() {
+    let Ends { shared, conn, client, peer } = ends();
+    let pool = peer.pool(8, 1).unwrap();
+    let receive = conn.recv(pool.try_take().unwrap());
+    // SAFETY: no other thread uses the completion queue. The copy of its context has the same functions but
+    // one, and lives until the original is back.
+    let original = unsafe {
+        let original = context(&shared).read();
+        let mut copy = Box::new(original.read());
+        copy.ops.poll_cq = Some(no_poll);
+        context(&shared).write(Box::into_raw(copy));
+        original
+    };
+    conn.process();
+    let failed = receive.try_take().expect("it still waits").unwrap_err();
+    assert_eq!((failed.error.kind(), failed.buf.len()), (ErrorKind::Lost, 0), "{failed:?}");
+    assert_eq!(conn.wait_closed().unwrap(), Closed::Lost);
+    let later = conn.send(peer.buf(8).unwrap()).wait().unwrap_err();
+    assert_eq!((later.error.kind(), later.buf.len()), (ErrorKind::Lost, 8));
+    assert_eq!(client.wait_closed().unwrap(), Closed::Closed);
+    // SAFETY: as above; the copy came from a box.
+    drop(unsafe { Box::from_raw(context(&shared).replace(original)) });
+    drop(failed);
+    assert!(pool.try_take().is_none(), "its buffer is free");
+    drop((shared, conn));
+    assert!(pool.try_take().is_some());
 }

@@ -83,6 +83,26 @@ fn what_was_posted_of_a_failed_batch_is_waited_for() {
     after.run();
 }
 
+#[test]
+fn what_was_posted_of_an_abandoned_operation_is_kept() {
+    let mut table = Table::<Option<Arc<u64>>>::new(4, 1);
+    let mut after = After::default();
+    let [memory, detached] = [1, 2].map(Arc::new);
+    let (slot, keep) = table.add_posted(Queue::Send).unwrap();
+    keep.keep(Some(memory.clone()));
+    let (other, keep) = table.add_posted(Queue::Receive).unwrap();
+    keep.keep(Some(detached.clone()));
+    table.detach(other, &mut after);
+    assert_eq!(table.posted().count(), 2);
+    table.abandon(error, |work| (work, None), &mut after);
+    after.run();
+    let finished = table.take_whole(slot).unwrap();
+    assert!(finished.result.is_err() && finished.work.is_none() && !table.is_busy(Queue::Send));
+    assert_eq!([&memory, &detached].map(Arc::strong_count), [2, 2], "a device may still access it");
+    drop(table.take_all());
+    assert_eq!([&memory, &detached].map(Arc::strong_count), [1, 1]);
+}
+
 /// A number from a seed (splitmix64).
 fn below(seed: &mut u64, end: usize) -> usize {
     *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
