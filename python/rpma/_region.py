@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import enum
+import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
@@ -31,8 +32,11 @@ Memory: TypeAlias = "Buffer | HasArray"
 SOURCE = _c.WRITE_SRC | _c.SEND
 LOCAL = SOURCE | _c.READ_DST | _c.RECV
 
-# Memory that the library could not deregister: a peer may still write there.
-_never_freed: list[Any] = []
+# Memory that is or may be registered without a handle with which it can be deregistered: a device or a peer
+# may still write there. By the identity of the buffer.
+_never_freed: dict[int, Any] = {}
+# While a handle is taken.
+_taking = threading.RLock()
 
 
 class Access(enum.IntFlag):
@@ -74,13 +78,15 @@ class Registered(OfProcess):
         self.buffer, self.is_writable = _exported(buffer, access, call)
         usage = (LOCAL if self.is_writable else SOURCE) if access is None else int(access)
         mr = ffi.new("struct rpma_mr_local **")
-        check(
-            lib.rpma_mr_reg(device.peer[0], ffi.cast("void *", self.buffer), len(self.buffer), usage, mr),
-            call,
-        )
+        # An exception of a signal handler may come at any place.
+        _never_freed[id(self.buffer)] = self.buffer
+        code = lib.rpma_mr_reg(device.peer[0], ffi.cast("void *", self.buffer), len(self.buffer), usage, mr)
+        if code == 0:
+            device.use()
+            self._left = [mr]
+        del _never_freed[id(self.buffer)]
+        check(code, call)
         self.mr = mr
-        self._left = [mr]
-        device.use()
         self.descriptor = b""
         if access is not None:
             descriptor = ffi.new("char[]", _c.SIZE_OF_DESCRIPTOR)
@@ -93,28 +99,28 @@ class Registered(OfProcess):
 
         If that fails, a peer may still write there: then it is never freed.
         """
-        if self.is_inherited() or not self._left:
+        if self.is_inherited():
             return
-        try:
+        with _taking:
+            if not self._left:
+                return  # another thread does it, and may fail
+            # Before `pop`, behind which an exception of a signal handler loses the handle.
+            _never_freed[id(self.buffer)] = self.buffer
             mr = self._left.pop()
-        except IndexError:
-            return  # another thread does it
         try:
             check(lib.rpma_mr_dereg(mr), "Region.close")
-        except BaseException:
-            _never_freed.append(self.buffer)
-            raise
         finally:
             self.device.release()
+        del _never_freed[id(self.buffer)]
         ffi.release(self.buffer)
 
     def end(self, never_freed: Any = _never_freed, lib: Any = lib, ffi: Any = ffi) -> None:
         """`release`, without an exception."""
         if self.is_inherited() or not self._left:
             return
-        if lib.rpma_mr_dereg(self._left.pop()) != 0:
-            never_freed.append(self.buffer)
-        else:
+        never_freed[id(self.buffer)] = self.buffer
+        if lib.rpma_mr_dereg(self._left.pop()) == 0:
+            del never_freed[id(self.buffer)]
             ffi.release(self.buffer)
         self.device.release()
 

@@ -286,6 +286,29 @@ def test_exposed_to_a_peer_that_goes_away(other):
         assert type(conn.wait_closed(timeout=20)) is rpma.ClosedError
 
 
+class Interrupted(list):
+    """Its handle is lost: the exception of a signal handler comes right behind `pop`."""
+
+    def pop(self):
+        super().pop()
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("call", ["release", "end"])
+def test_memory_whose_handle_is_lost_is_never_freed(call):
+    """A peer may still write there."""
+    data = bytearray(64)
+    region = rpma.Peer("127.0.0.1").expose(data, Access.WRITE)
+    registered = region._registered
+    registered._left = Interrupted(registered._left)
+    with pytest.raises(KeyboardInterrupt):
+        getattr(registered, call)()
+    del region, registered
+    gc.collect()
+    with pytest.raises(BufferError):
+        data.extend(b"1")
+
+
 def test_cyclic_garbage_is_deleted_in_order(other):
     """The collector finalizes a peer before the memory that was registered with it."""
     server = other("""
