@@ -141,12 +141,11 @@ def check(code: int, call: str, kind: type[RpmaError] = RpmaError) -> None:
 
 # A child of fork(2) has the objects of its parent, but not the device. Process identifiers do not tell the
 # two apart: that of a child may be that of an ancestor that has ended.
-_generation = 0
+_generation = [0]
 
 
 def _forked() -> None:
-    global _generation
-    _generation += 1
+    _generation[0] += 1
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -158,10 +157,11 @@ class OfProcess:
     __slots__ = ("_made_in",)
 
     def __init__(self) -> None:
-        self._made_in = _generation
+        self._made_in = _generation[0]
 
-    def is_inherited(self) -> bool:
-        return self._made_in != _generation
+    # A default argument: when the interpreter exits, names of modules may be None.
+    def is_inherited(self, generation: list[int] = _generation) -> bool:
+        return self._made_in != generation[0]
 
     def check_process(self, call: str) -> None:
         if self.is_inherited():

@@ -286,6 +286,22 @@ def test_exposed_to_a_peer_that_goes_away(other):
         assert type(conn.wait_closed(timeout=20)) is rpma.ClosedError
 
 
+def test_memory_is_deregistered_when_the_interpreter_exits(other):
+    """The names of the module `sys` are the last ones that are deleted; those of others are None then."""
+    server = other("""
+    class Recording:
+        def rpma_mr_dereg(self, mr, write=os.write, lib=rpma._c.lib):
+            write(1, b"deregistered\\n")
+            return lib.rpma_mr_dereg(mr)
+
+    end = rpma._region.Registered.end
+    never_freed, _, ffi = end.__defaults__
+    end.__defaults__ = never_freed, Recording(), ffi
+    sys.kept = peer.expose(8, Access.READ)
+    """)
+    assert server.hear() == "deregistered"
+
+
 class Interrupted(list):
     """Its handle is lost: the exception of a signal handler comes right behind `pop`."""
 
