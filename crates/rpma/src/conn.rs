@@ -156,8 +156,8 @@ impl Conn {
     /// that reads the new value sees those writes, too.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfRange`] if the range is not 8 bytes long, [`ErrorKind::Invalid`] if it does not
-    /// begin at a multiple of 8; otherwise as for [`read`](Self::read).
+    /// [`ErrorKind::OutOfRange`] if the range is not 8 bytes long, [`ErrorKind::Invalid`] unless its offset
+    /// and its address at the peer are multiples of 8; otherwise as for [`read`](Self::read).
     pub fn store(&self, value: u64, to: RemoteSlice) -> Op<()> {
         let check = check_store(&to);
         self.make(work::Store { value, to }, check)

@@ -145,14 +145,16 @@ impl RemoteSlice {
         )
     }
 
-    /// Fails unless it begins at a multiple of 8.
+    /// Fails unless its offset and its address are multiples of 8: the memory of a program in C may begin at
+    /// any address.
     pub(crate) fn is_aligned(&self, call: &str) -> Result<()> {
-        if self.offset % 8 == 0 {
+        let (offset, addr) = (self.offset, self.mr().addr(self.offset));
+        if offset % 8 == 0 && addr % 8 == 0 {
             return Ok(());
         }
         Err(Error::new(
             ErrorKind::Invalid,
-            format_args!("Conn::{call}: the offset {} is not a multiple of 8", self.offset),
+            format_args!("Conn::{call}: the offset {offset} or the address {addr:#x} is not a multiple of 8"),
         ))
     }
 
@@ -233,6 +235,20 @@ mod tests {
             assert!(matches!(kind, ErrorKind::OutOfRange { size: 64, .. }), "{from}..{end}: {kind:?}");
         }
         assert!(remote.slice(0..=u64::MAX).is_err());
+    }
+
+    #[test]
+    fn the_address_of_a_store_is_aligned() {
+        let kind = |addr, from| {
+            let mut bytes = Descriptor { addr, size: 64, rkey: 7, usage: 8 }.encode().to_vec();
+            bytes.push(0);
+            let to = Remote::from_bytes(&bytes).unwrap().slice(from..from + 8).unwrap();
+            to.is_aligned("store").err().map(|error| error.kind())
+        };
+        assert_eq!((kind(0x1000, 0), kind(0x1000, 16)), (None, None));
+        for (addr, from) in [(0x1000, 4), (0x1004, 0), (0x1004, 4)] {
+            assert_eq!(kind(addr, from), Some(ErrorKind::Invalid), "{addr:#x} + {from}");
+        }
     }
 
     #[test]
