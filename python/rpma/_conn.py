@@ -30,7 +30,9 @@ class Op(Generic[T]):
     An operation that was posted: `await` it, or `wait` for it on a thread; both as often as one likes.
 
     It is executed whether or not somebody waits. Dropping it, the end of a timeout and the cancellation of a
-    task that awaits it cancel nothing: the connection keeps the memory until the operation is complete.
+    task that awaits it cancel nothing: the connection keeps the memory until the operation is complete. An
+    operation that still waits for room in a queue is discarded, however, when nothing refers to the
+    connection and its operations any more; `Conn.close` waits for it.
     """
 
     __slots__ = ("_conn", "_link", "_entry", "_result")

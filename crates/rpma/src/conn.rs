@@ -20,7 +20,8 @@ use crate::shared::{Shared, State};
 use crate::work;
 
 /// A connection to a peer. A clone is the same connection; it ends when it is closed, or with the last clone
-/// and the last operation.
+/// and the last [`Op`]. In the latter case operations that still wait for room are discarded;
+/// [`close`](Self::close) waits for them.
 ///
 /// Operations of a connection are executed in the order of the calls, with one exception: a read, and a
 /// flush, may be executed while earlier reads are not complete. All methods may be called by all threads and

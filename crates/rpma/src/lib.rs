@@ -86,8 +86,9 @@
 //! With the feature `tracing`, each connection has a span `connection` with the address of the peer, inside
 //! of the span of its [`Connect`] or [`Incoming::accept`]. Its events: established, and closed, at the level
 //! DEBUG; not established, lost, and each operation that fails, with the text of its [`Error`], at the level
-//! WARN; operations that fail because the connection has ended, DEBUG. An operation that succeeds reports
-//! nothing.
+//! WARN; operations that fail because the connection has ended, DEBUG; the number of reads, writes, sends,
+//! flushes and stores that waited for room when the last handle of the connection was dropped, and so are
+//! discarded, WARN. An operation that succeeds reports nothing.
 //!
 //! With the feature `metrics`, the recorder of the crate [`metrics`](https://docs.rs/metrics) that is
 //! installed when a connection is made gets these. `op` is `read`, `write`, `send`, `recv`, `flush` or

@@ -115,7 +115,9 @@ impl Output for () {
 ///
 /// An operation for which the queue has no room is posted as soon as there is some; operations are posted in
 /// the order of the calls that make them. Dropping or forgetting it cancels nothing: the connection keeps the
-/// buffer until the operation is complete.
+/// buffer until the operation is complete. An operation that still waits for room is discarded, however, when
+/// the last [`Conn`](crate::Conn) and `Op` of the connection are dropped; [`Conn::close`](crate::Conn::close)
+/// waits for it.
 ///
 /// The reactor of a runtime drives the connection from the first time on that one of its operations is
 /// awaited there: that of tokio, and with the feature `async-io` that of async-io. Elsewhere the program
@@ -162,6 +164,8 @@ impl<T> Op<T> {
     }
 
     /// Does not wait for the result: the same as dropping it, but explicit.
+    /// [`Conn::close`](crate::Conn::close) waits for the operation; without it, one that still waits for room
+    /// is discarded with the last handle of the connection.
     pub fn detach(self) {}
 }
 

@@ -61,6 +61,11 @@ impl Reporter {
         self.meter.failed(call, error.kind(), &mut reports.counts);
     }
 
+    /// Operations were dropped before they were posted.
+    pub(crate) fn discarded(&self, count: usize, reports: &mut Reports) {
+        self.trace.discarded(count, &mut reports.events);
+    }
+
     /// An operation that was not posted failed with the connection.
     pub(crate) fn not_posted(&self, call: Call, error: &Error, reports: &mut Reports) {
         self.meter.failed(call, error.kind(), &mut reports.counts);

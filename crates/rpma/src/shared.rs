@@ -486,16 +486,20 @@ fn not_done(mut state: MutexGuard<'_, State>, slot: u32, waker: Option<&Waker>, 
 impl Drop for Shared {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut reports = Reports::default();
+        match state.table.count_waiting(Queue::Send) {
+            0 => {}
+            discarded => state.report.discarded(discarded, &mut reports),
+        }
         if matches!(state.phase, Phase::Established) {
             if !state.is_closing {
                 // So that the peer gets the event at once. A failure changes nothing: the connection is
                 // dropped.
                 let _ = self.link.disconnect();
             }
-            let mut reports = Reports::default();
             state.report.ended(Closed::Closed, "", &mut reports);
-            reports.run();
         }
+        reports.run();
         // Buffers that a device may access are released behind the queue pair.
         self.link.posted = state.table.take_all();
     }

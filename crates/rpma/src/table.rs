@@ -276,6 +276,11 @@ impl<W: Default> Table<W> {
         Some((&slot.work, slot.posted - slot.requests))
     }
 
+    /// The number of operations of a queue that wait to be posted.
+    pub(crate) fn count_waiting(&self, queue: Queue) -> usize {
+        self.waiting[queue as usize].len()
+    }
+
     /// What the operations that are not posted yet own.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = &W> {
         self.waiting.iter().flatten().filter_map(|number| self.work(*number))

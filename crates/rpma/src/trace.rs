@@ -32,6 +32,7 @@ enum Event {
     Lost(String),
     Failed(String),
     Flushed(String),
+    Discarded(usize),
 }
 
 impl Trace {
@@ -82,6 +83,12 @@ impl Trace {
         #[cfg(feature = "tracing")]
         events.add(self, Event::Flushed(error.to_string()));
     }
+
+    /// Operations were dropped before they were posted.
+    pub(crate) fn discarded(&self, count: usize, events: &mut Events) {
+        #[cfg(feature = "tracing")]
+        events.add(self, Event::Discarded(count));
+    }
 }
 
 #[cfg(feature = "tracing")]
@@ -102,6 +109,9 @@ impl Events {
                 Event::Lost(reason) => tracing::warn!(parent: &span, reason, "lost"),
                 Event::Failed(error) => tracing::warn!(parent: &span, error, "an operation failed"),
                 Event::Flushed(error) => tracing::debug!(parent: &span, error, "an operation was flushed"),
+                Event::Discarded(count) => {
+                    tracing::warn!(parent: &span, count, "operations that waited for room were discarded");
+                }
             }
         }
     }

@@ -141,6 +141,31 @@ fn operations_that_are_refused() {
 }
 
 #[test]
+fn operations_that_wait_for_room_when_the_connection_is_dropped() {
+    for closes in [false, true] {
+        let lines = Lines::default();
+        tracing::subscriber::with_default(lines.clone(), || {
+            let pair = pair(1, Faults::none()).unwrap();
+            let at = pair.client.remote(0).unwrap().slice(0..8).unwrap();
+            // The queue has room for 64.
+            for _ in 0..64 + 3 {
+                pair.client.write(pair.peer.buf(8).unwrap(), at).detach();
+            }
+            lines.take();
+            if closes {
+                pair.client.wait_close().unwrap()
+            } else {
+                drop(pair.client)
+            }
+            let seen = lines.take();
+            let expected = "WARN operations that waited for room were discarded count=3";
+            assert_eq!(with(&seen, expected).len(), usize::from(!closes), "{seen:#?}");
+            assert_eq!(with(&seen, "WARN").len(), usize::from(!closes), "{seen:#?}");
+        });
+    }
+}
+
+#[test]
 fn attempts_that_fail() {
     let lines = Lines::default();
     tracing::subscriber::with_default(lines.clone(), || {
