@@ -56,9 +56,9 @@
 //! With the feature `tokio` (default), operations are driven by the reactor of the tokio runtime that first
 //! awaits one of the connection; it needs `enable_io`. With the feature `async-io`, the reactor of the crate
 //! of this name drives those that are first awaited outside of a tokio runtime: in smol, or in any other
-//! executor. Every operation also has a form for threads: [`Op::wait`], [`Connect::wait`],
-//! [`Listener::wait_accept`]. A program with a loop of its own watches the descriptor of a [`Conn`] and calls
-//! [`Conn::process`].
+//! executor. Operations, connecting, accepting and closing also have forms for threads: [`Op::wait`],
+//! [`Connect::wait`], [`Listener::wait_accept`]. A program with a loop of its own watches the descriptor of a
+//! [`Conn`] and calls [`Conn::process`].
 //!
 //! ```
 //! # #[cfg(feature = "async-io")]

@@ -366,6 +366,14 @@ impl Incoming {
         Conn::established(self.begin(private_data, None)?.0).await
     }
 
+    /// The same on a thread.
+    ///
+    /// # Errors
+    /// As for [`accept`](Self::accept).
+    pub fn wait_accept_raw(self, private_data: &[u8]) -> Result<Conn> {
+        Conn::wait_established(self.begin(private_data, None)?.0)
+    }
+
     /// Rejects it: the peer's attempt fails with [`ErrorKind::Rejected`]. So does dropping it.
     pub fn reject(self) {}
 }

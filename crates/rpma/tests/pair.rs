@@ -122,6 +122,19 @@ fn threads_without_a_runtime() -> Result<()> {
     })
 }
 
+#[test]
+fn private_data_as_a_program_in_c_has_them() -> Result<()> {
+    let peer = peer();
+    let listener = peer.listen("127.0.0.1:0")?;
+    let connect = peer.connect(listener.local_addr().unwrap()).raw_private_data(b"request");
+    let client = std::thread::spawn(|| connect.wait());
+    let incoming = listener.wait_accept()?;
+    assert!(incoming.private_data().starts_with(b"request"));
+    let _target = incoming.wait_accept_raw(b"reply")?;
+    assert!(client.join().unwrap()?.private_data().starts_with(b"reply"));
+    Ok(())
+}
+
 #[tokio::test]
 async fn more_operations_than_the_queue_has_room_for() -> Result<()> {
     let peer = peer();
