@@ -134,7 +134,10 @@ impl Conn {
         self.make(work::Send { from: message, imm: Some(imm) }, Ok(()))
     }
 
-    /// Receives one message of at most the buffer's length. Messages fill receives in the order of both.
+    /// Receives one message of at most the buffer's length. Messages are delivered to receives in posting
+    /// order. A receive that is dropped, cancelled or timed out stays posted and consumes the next message;
+    /// keep its [`Op`] and wait again. A write with immediate data also consumes a receive
+    /// ([`Received::written`]).
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] and [`ErrorKind::Lost`]; [`ErrorKind::Status`] if the message is longer, which

@@ -130,8 +130,8 @@ impl Connect {
         self
     }
 
-    /// These bytes alone, as a program in C sends and expects them; there are no offers then. RoCE delivers
-    /// 56 bytes with a request and 196 with its reply, the last of them zero.
+    /// These bytes alone, as a program in C sends and expects them; there are no offers then. RoCE always
+    /// delivers 56 bytes with a request and 196 with the reply; shorter data are padded with zeros.
     pub fn raw_private_data(mut self, bytes: &[u8]) -> Self {
         (self.own, self.is_raw) = (bytes.to_vec(), true);
         self

@@ -193,7 +193,7 @@ impl Exposed {
     ///
     /// # Errors
     /// [`ErrorKind::Provider`] if the provider did not end it: software waits 5 s for accesses in progress.
-    /// Peers may have access to the memory further, which therefore stays mapped until the process ends.
+    /// Peers may still have access, so the memory stays mapped until the process exits.
     pub fn revoke(self) -> Result<()> {
         self.region.close()
     }

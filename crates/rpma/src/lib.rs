@@ -44,8 +44,8 @@
 //!
 //! # What the types rule out
 //!
-//! * Memory that a device may access is never freed, and the program cannot access it: an [`Op`] owns its
-//!   [`Buf`] and returns it, on success and on failure. A dropped or forgotten `Op` cancels nothing; the
+//! * Memory that an operation in flight uses is not freed, and the program cannot access it: an [`Op`] owns
+//!   its [`Buf`] and returns it, on success and on failure. A dropped or forgotten `Op` cancels nothing; the
 //!   connection keeps the buffer.
 //! * Memory that a peer may write is never a `&[u8]`: [`Exposed`] copies, and has atomic words.
 //! * A range of a peer's memory is inside of it: [`Remote::slice`] checks.
@@ -107,9 +107,9 @@
 //! | `rpma_conns_ended_total` | `incoming`, `how` | counter: established connections that ended, `closed` or `lost` ([`Closed`]) |
 //!
 //! [`Peer::open`] and [`Peer::open_to`] give the recorder their units and descriptions. A recorder that is
-//! installed later gets nothing of the connections that exist already. It costs two readings of the clock
-//! and two atomic additions for each operation, besides the histogram. The recorder must not use the
-//! connection when it counts an operation.
+//! installed later does not see connections that already exist. Metrics cost two readings of the clock and
+//! two atomic additions for each operation, besides the histogram. The recorder must not use the connection
+//! when it counts an operation.
 //!
 //! # Tests
 //!

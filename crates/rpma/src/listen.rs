@@ -181,7 +181,7 @@ impl Listener {
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] and [`ErrorKind::Provider`] if a connection could not be prepared; its
-    /// request was rejected. The listener can be used further.
+    /// request was rejected. The listener remains usable.
     pub async fn accept(&self) -> Result<Incoming> {
         let next = poll_fn(|context| {
             ready::in_budget(context, |context| {

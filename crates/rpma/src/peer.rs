@@ -74,10 +74,10 @@ impl Peer {
         Self::find("Peer::open", addr, |host| utils::device(provider.choice(), host))
     }
 
-    /// The device that leads to a remote address; its port is not used.
+    /// The device through which a remote address is reached; its port is not used.
     ///
     /// # Errors
-    /// [`ErrorKind::NoDevice`] if no device of this provider leads there.
+    /// [`ErrorKind::NoDevice`] if no device of this provider reaches it.
     pub fn open_to(addr: impl ToSocketAddrs, provider: Provider) -> Result<Self> {
         Self::find("Peer::open_to", addr, |host| utils::device_to(provider.choice(), host))
     }

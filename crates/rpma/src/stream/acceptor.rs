@@ -77,7 +77,7 @@ impl Acceptor {
     ///
     /// # Errors
     /// As for [`Listener::accept`] and [`Incoming::accept`]; [`ErrorKind::Invalid`] if the request is not for
-    /// a stream, which rejects it. The acceptor can be used further.
+    /// a stream, which rejects it. The acceptor remains usable.
     pub async fn accept(&self) -> Result<Stream> {
         let waiter = self.waiters.waiter();
         let accepted = std::future::poll_fn(|context| {
