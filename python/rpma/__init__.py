@@ -86,7 +86,7 @@ def connect(
     timeout: float | None = None,
 ) -> Conn:
     """
-    Connects through the device that leads to the address: `Peer.to(addr).connect(...)`.
+    Connects through the device through which the address is reached: `Peer.to(addr).connect(...)`.
 
     `Conn.peer` is the peer.
     """

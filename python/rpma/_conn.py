@@ -102,6 +102,7 @@ class Conn:
     operations than fit into the queues wait for room.
 
     `timeout` is in seconds; when it has passed, TimedOutError is raised, and the operation remains in flight.
+    A receive then stays posted and consumes the next message; keep the `Op` of `arecv` and wait again.
 
     Where memory is asked for, a `Region`, a range of one or any object with contiguous memory does. An object
     is registered for the time of the operation, which a region saves; it is used without a copy, and must not
@@ -285,7 +286,8 @@ class Conn:
         """
         Receives one message of at most `size` bytes.
 
-        A longer one ends the connection.
+        A longer one ends the connection. Messages are delivered to receives in posting order. A receive that
+        has timed out stays posted and consumes the next message; keep the `Op` of `arecv` and wait again.
         """
         return self.arecv(size).wait(timeout)
 
@@ -293,8 +295,8 @@ class Conn:
         """
         `recv` as an operation.
 
-        Messages fill receives in the order of both: one that nobody waits for takes a message,
-        too.
+        Messages are delivered to receives in posting order. A receive that is dropped, cancelled or timed out
+        stays posted and consumes the next message; keep its `Op` and wait again.
         """
         self._open("Conn.recv")
         if size < 0:
@@ -303,7 +305,12 @@ class Conn:
         return self._recv(data, lambda entry: bytes(memoryview(data)[: entry.length]), "Conn.recv")
 
     def recv_into(self, to: Region | Slice | Memory, *, timeout: float | None = None) -> int:
-        """Receives one message into memory, and returns its length."""
+        """
+        Receives one message into memory, and returns its length.
+
+        Messages are delivered to receives in posting order. A receive that has timed out stays posted and
+        consumes the next message; keep the `Op` of `arecv_into` and wait again.
+        """
         return self.arecv_into(to).wait(timeout)
 
     def arecv_into(self, to: Region | Slice | Memory) -> Op[int]:

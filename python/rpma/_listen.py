@@ -251,8 +251,8 @@ class Listener:
         """
         The next request.
 
-        Raises RpmaError if a connection could not be prepared; its request was rejected, and the listener can
-        be used further. Raises ClosedError when the listener is closed, TimedOutError.
+        Raises RpmaError if a connection could not be prepared; its request was rejected, and the listener
+        remains usable. Raises ClosedError when the listener is closed, TimedOutError.
         """
         self._endpoint.check_process("Listener.incoming")
         wanted = self._endpoint.want()

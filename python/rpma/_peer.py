@@ -76,7 +76,7 @@ class Peer:
 
     @classmethod
     def to(cls, addr: str) -> Self:
-        """The device that leads to the address of a remote host."""
+        """The device through which a remote address is reached."""
         self = cls.__new__(cls)
         self._device = Device(addr, False, f"Peer.to({addr!r})")
         return self

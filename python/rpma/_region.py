@@ -147,7 +147,7 @@ def viewed(buffer: Memory, call: str) -> memoryview:
         return memoryview(cast("Buffer", buffer))
     except (TypeError, ValueError, BufferError) as error:
         raise InvalidError(
-            call, f"{type(buffer).__name__} is no object with memory that can be used: {error}", _c.E_INVAL
+            call, f"{type(buffer).__name__} does not support the buffer protocol: {error}", _c.E_INVAL
         ) from None
 
 
