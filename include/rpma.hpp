@@ -727,9 +727,12 @@ private:
 namespace detail {
 
 /** Waits until a descriptor is readable, a signal was handled or the time has passed; -1: no limit. */
-inline bool readable(int fd, int limit_ms) noexcept {
+inline bool readable(int fd, int limit_ms, ec_ref ec) {
 	pollfd it{fd, POLLIN, 0};
-	return ::poll(&it, 1, limit_ms) > 0;
+	const int ret = ::poll(&it, 1, limit_ms);
+	if (ret < 0 && errno != EINTR)
+		ec.fail({errno, std::generic_category()}, "poll", "poll");
+	return ret > 0;
 }
 
 } // namespace detail
@@ -768,11 +771,10 @@ public:
 		completion it;
 		it.status = IBV_WC_GENERAL_ERR;
 		while (!poll(&it, 1, ec)) {
-			const bool is_event = !ec.failed() && wait(ec);
+			if (!ec.failed() && !wait(ec) && !ec.failed())
+				detail::readable(fd(ec), -1, ec);
 			if (ec.failed())
 				return it;
-			if (!is_event)
-				detail::readable(fd(ec), -1);
 		}
 		it.polled();
 		return it;
@@ -899,7 +901,10 @@ public:
 	explicit operator bool() const noexcept { return it_ != nullptr; }
 	rpma_conn *get() const noexcept { return it_ ? it_->conn : nullptr; }
 
-	/** event::none if the descriptor is non-blocking and no event is pending. */
+	/**
+	 * event::none if the descriptor is non-blocking and no event is pending. The waits of this class ignore an event
+	 * that librpma does not define, for which this function fails with errc::unknown.
+	 */
 	event next_event(ec_ref ec = {}) {
 		const auto lock = it_ ? std::shared_lock(it_->events) : std::shared_lock<std::shared_mutex>();
 		return take_event(ec);
@@ -907,20 +912,21 @@ public:
 
 	/**
 	 * Waits until it is established. Fails with errc::rejected, unreachable, closed or lost if it is not, or no
-	 * longer.
+	 * longer; with errc::closed also after disconnect().
 	 */
 	void wait_established(ec_ref ec = {}) {
 		constexpr auto no_limit = std::chrono::steady_clock::time_point::max();
 		const event got = take_until([](auto &it) { return !it.is(detail::connection::connecting); }, no_limit, ec);
-		if (ec.failed() || !it_->has_ended())
+		if (ec.failed() || it_->is(detail::connection::up))
 			return;
-		const event how = it_->ending;
+		const event how = it_->ending; // none: only disconnect() was called
 		const errc code = how == event::rejected ? errc::rejected : how == event::unreachable ? errc::unreachable :
-			how == event::closed ? errc::closed : errc::lost;
-		if (got == how)
+			how == event::lost ? errc::lost : errc::closed;
+		if (how != event::none && got == how)
 			ec.fail(make_error_code(code), "rpma_conn_next_event", rpma_err_last());
 		else
-			ec.fail(code, "rpma::conn::wait_established", "the connection has ended");
+			ec.fail(code, "rpma::conn::wait_established",
+				how == event::none ? "the connection was disconnected" : "the connection has ended");
 	}
 
 	/**
@@ -1094,10 +1100,11 @@ private:
 		return {it.ptr, it.len};
 	}
 
-	event take_event(ec_ref ec) {
+	event take_event(ec_ref ec, bool ignores_unknown = false) {
 		rpma_conn_event got = RPMA_CONN_UNDEFINED;
 		const int ret = rpma_conn_next_event(get(), &got);
-		if (!ec.ok(ret == RPMA_E_NO_EVENT ? 0 : ret, "rpma_conn_next_event") || ret != 0)
+		const bool is_none = ret == RPMA_E_NO_EVENT || (ret == RPMA_E_UNKNOWN && ignores_unknown);
+		if (!ec.ok(is_none ? 0 : ret, "rpma_conn_next_event") || ret != 0)
 			return event::none;
 		int connecting = detail::connection::connecting;
 		event none = event::none;
@@ -1110,7 +1117,8 @@ private:
 
 	/*
 	 * Takes events until a condition holds, the time has passed or a call fails, also if the descriptor is
-	 * non-blocking. Returns the last event that it took.
+	 * non-blocking. Returns the last event that it took. It ignores events that librpma does not define, such as
+	 * RDMA_CM_EVENT_ADDR_CHANGE when a bond fails over: the connection works.
 	 */
 	template <class Condition>
 	event take_until(Condition holds, std::chrono::steady_clock::time_point end, ec_ref ec) {
@@ -1118,15 +1126,17 @@ private:
 		constexpr milliseconds interval(100); // if another thread takes the event, poll() does not return
 		event got = event::none;
 		const int fd = event_fd(ec);
-		while (!ec.failed() && !holds(*it_)) {
+		for (bool is_first = true; !ec.failed() && !holds(*it_); is_first = false) {
 			const auto left = std::chrono::ceil<milliseconds>(end - std::chrono::steady_clock::now());
-			if (detail::readable(fd, static_cast<int>(std::clamp(left, milliseconds(0), interval).count()))) {
+			if (detail::readable(fd, static_cast<int>(std::clamp(left, milliseconds(0), interval).count()), ec)) {
 				const std::unique_lock lock(it_->events, std::try_to_lock);
 				if (!lock)
 					::poll(nullptr, 0, 1); // the thread that has it takes the event
-				else if (detail::readable(fd, 0))
-					got = take_event(ec);
-			} else if (std::chrono::steady_clock::now() >= end)
+				else if (detail::readable(fd, 0, ec))
+					got = take_event(ec, true);
+			}
+			/* at least two rounds: ESTABLISHED may precede the event that ended the connection */
+			if (!is_first && std::chrono::steady_clock::now() >= end)
 				break;
 		}
 		return got;
@@ -1233,10 +1243,10 @@ public:
 		conn_req req;
 		while (!req) {
 			const int descriptor = fd(ec);
-			if (ec.failed())
-				return {};
-			detail::readable(descriptor, -1);
-			req = next(cfg, ec);
+			if (!ec.failed())
+				detail::readable(descriptor, -1, ec);
+			if (!ec.failed())
+				req = next(cfg, ec);
 			if (ec.failed())
 				return {};
 		}

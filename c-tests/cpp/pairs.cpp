@@ -7,6 +7,7 @@
 #include <ctime>
 #include <dlfcn.h>
 #include <future>
+#include <limits>
 #include <string_view>
 #include <sys/epoll.h>
 #include <thread>
@@ -366,19 +367,89 @@ static void ended_before_established(const place &where, rpma::peer &peer) {
 	REQUIRE(thrown([&] { conn.wait_established(); }) == errc::rejected);
 }
 
-/* Of librpma, but it is known how many threads are in it, and while it is slow, a second one has time to enter. */
+/*
+ * Calls librpma's function, and counts the threads in it. While it is slow, a second one has time to enter. The next
+ * calls return events that librpma does not define.
+ */
 static std::atomic<int> in_next_event;
 static bool is_slow;
+static int undefined_events;
 
 extern "C" int rpma_conn_next_event(rpma_conn *conn, rpma_conn_event *event) {
 	static const auto real = reinterpret_cast<decltype(&rpma_conn_next_event)>(dlsym(RTLD_NEXT, "rpma_conn_next_event"));
 	const auto end = std::chrono::steady_clock::now() + 50ms;
+	if (undefined_events > 0) {
+		undefined_events--;
+		return RPMA_E_UNKNOWN;
+	}
 	in_next_event++;
 	while (is_slow && in_next_event == 1 && std::chrono::steady_clock::now() < end)
 		std::this_thread::yield();
 	const int ret = real(conn, event);
 	in_next_event--;
 	return ret;
+}
+
+/* The waits ignore events that librpma does not define, but no longer than the limit; next_event() returns them. */
+static void ended_after_undefined(const place &where, rpma::peer &peer) {
+	auto conn = peer.request(where.addr, where.port.c_str()).start();
+	undefined_events = 2;
+	conn.wait_established();
+	REQUIRE(undefined_events == 0);
+	undefined_events = 1;
+	REQUIRE(thrown([&] { conn.next_event(); }) == errc::unknown);
+	conn.disconnect();
+	undefined_events = 2;
+	REQUIRE(conn.wait_closed() == event::closed && undefined_events == 0);
+	conn = connect(where, peer);
+	undefined_events = 1;
+	conn.close();
+	REQUIRE(undefined_events == 0);
+	conn = connect(where, peer);
+	std::error_code ec;
+	undefined_events = std::numeric_limits<int>::max();
+	conn.close(200ms, ec);
+	undefined_events = 0;
+	REQUIRE(ec == std::errc::timed_out);
+}
+
+/* What was disconnected before it was established has no private data. */
+static void ended_at_once(const place &where, rpma::peer &peer) {
+	auto conn = peer.request(where.addr, where.port.c_str()).start();
+	ignores_disconnect = true;
+	conn.disconnect();
+	ignores_disconnect = false;
+	REQUIRE(thrown([&] { conn.wait_established(); }) == errc::closed);
+	REQUIRE(conn.next_event() == event::established);
+	conn.disconnect();
+	REQUIRE(conn.wait_closed() == event::closed);
+	REQUIRE(thrown([&] { conn.wait_established(); }) == errc::closed);
+}
+
+/* While it is not 0, poll() fails with it on this thread. */
+static thread_local int poll_errno;
+
+extern "C" int poll(pollfd *fds, nfds_t count, int limit_ms) {
+	if (poll_errno == 0)
+		return reinterpret_cast<decltype(&poll)>(dlsym(RTLD_NEXT, "poll"))(fds, count, limit_ms);
+	errno = poll_errno;
+	return -1;
+}
+
+/* A wait that cannot poll() fails. */
+static void ended_without_poll(const place &where, rpma::peer &peer) {
+	auto conn = connect(where, peer);
+	auto endpoint = peer.listen(where.addr, "0");
+	auto cq = conn.cq();
+	non_blocking(cq.fd());
+	std::error_code ec;
+	poll_errno = ENOMEM;
+	REQUIRE(conn.wait_closed(ec) == event::none && ec == std::errc::not_enough_memory);
+	REQUIRE(thrown([&] { conn.wait_closed(); }) == std::errc::not_enough_memory);
+	REQUIRE(!cq.next(ec).ok() && ec == std::errc::not_enough_memory);
+	REQUIRE(!endpoint.accept({}, nullptr, ec) && ec == std::errc::not_enough_memory);
+	poll_errno = 0;
+	conn.close();
 }
 
 /* Either thread takes the event: if both called librpma for it, the other one would block. */
@@ -783,6 +854,8 @@ std::vector<test> pairs() {
 		{"ends", ends_server, ends_client}, {"last-words", last_words_server, last_words_client},
 		ended("ended-twice", ended_twice), ended("ended-by-next-event", ended_by_next_event),
 		ended("ended-before-established", ended_before_established), ended("ended-on-threads", ended_on_threads),
+		ended("ended-after-undefined", ended_after_undefined), ended("ended-at-once", ended_at_once),
+		ended("ended-without-poll", ended_without_poll),
 		ended("ended-in-next-event", ended_in_next_event), ended("closed-despite-signals", closed_despite_signals),
 		{"messages", messages_server, messages_client},
 		{"two-queues", two_queues_server, two_queues_client}, {"shared-receive-queue", srq_server, srq_client},
