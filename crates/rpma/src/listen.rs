@@ -49,7 +49,8 @@ const MOST: usize = 32;
 
 struct Endpoint(Box<Ep>);
 
-// SAFETY: its objects are those of rdma_cm, which all threads may use at once.
+// SAFETY: its objects are those of rdma_cm. librdmacm does not document that threads may use them at once
+// (THREAD_SAFETY.md), but it locks what they share: the table of identifiers, and the devices (cma.c).
 unsafe impl Send for Endpoint {}
 // SAFETY: as above.
 unsafe impl Sync for Endpoint {}
