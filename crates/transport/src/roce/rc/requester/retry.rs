@@ -174,11 +174,12 @@ impl Retry {
 
     /// Everything before `end` is acknowledged: measures the round trip.
     pub(super) fn measure(&mut self, host: &mut impl Host, end: u64) {
-        if let Measured::Since(measured, begin) = self.measured
-            && measured <= end
-        {
-            self.measured = Measured::Nothing;
-            self.probe.measured(host.now() - begin);
+        match self.measured {
+            Measured::Since(measured, begin) if measured <= end => {
+                self.measured = Measured::Nothing;
+                self.probe.measured(host.now() - begin);
+            }
+            _ => {}
         }
     }
 
