@@ -9,6 +9,14 @@ use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
 use crate::fork;
 use crate::sys::{Errno, check_len, errno, page_size};
 
+/// Whether a file is a memfd with these seals and without huge pages.
+pub(crate) fn is_sealed_memory(file: &impl AsFd, wanted: SealFlags) -> bool {
+    // First, as a file of another file system may block other calls. Files with huge pages are in another
+    // file system.
+    let is_sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(wanted));
+    is_sealed && fstatfs(file).is_ok_and(|found| found.f_type == libc::TMPFS_MAGIC)
+}
+
 /// A shared mapping of a file, unmapped when it is dropped.
 pub(crate) struct FileMapping {
     start: NonNull<u8>,
@@ -43,10 +51,7 @@ impl FileMapping {
         len: u64,
         writable: bool,
     ) -> Option<(Self, NonNull<u8>)> {
-        // First, as a file of another file system may block the other calls. Files with huge pages are in
-        // another file system.
-        let is_sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
-        if !is_sealed || !fstatfs(file).is_ok_and(|found| found.f_type == libc::TMPFS_MAGIC) {
+        if !is_sealed_memory(file, SealFlags::SHRINK) {
             return None;
         }
         let found = fstat(file).ok()?;

@@ -30,14 +30,12 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use rustix::fs::{
-    FallocateFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
-};
+use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, fstat, ftruncate};
 use rustix::io::retry_on_intr;
 
 use super::process::Proof;
 use crate::cancel::whole;
-use crate::mapped::FileMapping;
+use crate::mapped::{FileMapping, is_sealed_memory};
 use crate::progress::export::{ExportGate, ExportedKey, KeyInUse};
 use crate::progress::wakeup::Wakeup;
 use crate::socket::Socket;
@@ -242,13 +240,7 @@ impl Shared {
     /// Maps memory that a peer has created. EINVAL if the file is not like one of [`Shared::create`]. EPERM,
     /// ENOSYS: this process may not copy to and from it. ENOMEM.
     pub(super) fn adopt(file: Socket) -> Result<Self, Errno> {
-        // First, as a file of another file system may block the other calls. Files with huge pages are in
-        // another file system.
-        let is_sealed = fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SEALS));
-        if !is_sealed || to_errno(fstatfs(&file))?.f_type != libc::TMPFS_MAGIC {
-            return Err(libc::EINVAL);
-        }
-        if to_errno(fstat(&file))?.st_size != total_len() as libc::off_t {
+        if !is_sealed_memory(&file, SEALS) || to_errno(fstat(&file))?.st_size != total_len() as libc::off_t {
             return Err(libc::EINVAL);
         }
         // Allocates the page of the words, in case the peer has not.
