@@ -277,14 +277,20 @@ fn a_link_that_the_peer_leaves_full_uses_retries() {
     assert_eq!(pair.done(0), [(1, status::RETRY_EXC_ERR)]);
 }
 
-/// Nothing is outstanding: the request waits for room with its first packet.
-#[test]
-fn a_link_that_the_peer_has_left_full_uses_the_retries_of_the_next_request() {
-    let mut pair = Pair::with(|_, terms| terms.retries = 2);
+/// A ring that was full has refused the first packet of a request.
+fn refused_by_a_full_ring(retries: u8) -> Pair {
+    let mut pair = Pair::with(|_, terms| terms.retries = retries);
     pair.hosts[0].link.is_room_of_peer = true;
     pair.hosts[0].link.room = Some(0);
     pair.post(0, wr(1, Op::Write, 0, 8, 0x4000));
     pair.step(0, reason::POSTED);
+    pair
+}
+
+/// Nothing is outstanding: the request waits for room with its first packet.
+#[test]
+fn a_link_that_the_peer_has_left_full_uses_the_retries_of_the_next_request() {
+    let mut pair = refused_by_a_full_ring(2);
     let began = pair.hosts[0].now;
     pair.lose_until_the_end(0);
     assert!(pair.hosts[0].now - began >= 3 * TIMEOUT_US, "it has all retries");
@@ -397,12 +403,8 @@ fn an_rnr_nak_while_the_link_is_full_loses_no_timer_and_no_retry() {
 /// The timer of a request that waits for room in a ring expires with the step that finds the end of the ring.
 #[test]
 fn a_ring_that_ends_uses_no_retry() {
-    let mut pair = Pair::with(|_, terms| terms.retries = 0);
-    pair.hosts[0].link.is_room_of_peer = true;
-    pair.hosts[0].link.room = Some(0);
-    pair.post(0, wr(1, Op::Write, 0, 8, 0x4000));
+    let mut pair = refused_by_a_full_ring(0);
     let expires = pair.hosts[0].now + TIMEOUT_US;
-    pair.step(0, reason::POSTED);
     while pair.conns[0].deadline() != Some(expires) {
         assert!(pair.expire(0));
     }
