@@ -424,22 +424,27 @@ fn an_identifier_becomes_asynchronous_and_synchronous_again() {
     }
 }
 
+/// Creates a queue pair with one completion queue.
+///
+/// # Safety
+///
+/// The protection domain must not have been deallocated.
+unsafe fn queue_pair(pd: *mut ibv_pd) -> (*mut ibv_qp, *mut ibv_cq) {
+    // SAFETY: the protection domain is not deallocated yet.
+    unsafe {
+        let cq = verbs::ibv_create_cq((*pd).context, 16, null_mut(), null_mut(), 0);
+        let mut attr = bare_attributes(4);
+        (attr.send_cq, attr.recv_cq) = (cq, cq);
+        let qp = verbs::ibv_create_qp(pd, &mut attr);
+        assert!(!cq.is_null() && !qp.is_null());
+        (qp, cq)
+    }
+}
+
 /// A queue pair that the program creates and modifies itself with rdma_init_qp_attr(3), passed by address or
 /// by number.
 #[test]
 fn a_queue_pair_of_the_program_is_connected() {
-    /// Creates a queue pair with one completion queue.
-    unsafe fn create(pd: *mut ibv_pd) -> (*mut ibv_qp, *mut ibv_cq) {
-        // SAFETY: the protection domain is not deallocated yet.
-        unsafe {
-            let cq = verbs::ibv_create_cq((*pd).context, 16, null_mut(), null_mut(), 0);
-            let mut attr = bare_attributes(4);
-            (attr.send_cq, attr.recv_cq) = (cq, cq);
-            let qp = verbs::ibv_create_qp(pd, &mut attr);
-            assert!(!cq.is_null() && !qp.is_null());
-            (qp, cq)
-        }
-    }
     /// Brings a queue pair to the states in which it sends and receives, before or after it is connected.
     unsafe fn modify(id: Id, qp: *mut ibv_qp) {
         use ibv_qp_state::{IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS};
@@ -458,7 +463,7 @@ fn a_queue_pair_of_the_program_is_connected() {
         let use_own = move |id: Id, connect: unsafe fn(Id, *mut rdma_conn_param) -> i32| {
             // SAFETY: the identifier lives; the queue pair is destroyed once, before its queue.
             unsafe {
-                let (qp, cq) = create((*id).pd);
+                let (qp, cq) = queue_pair((*id).pd);
                 modify(id, qp);
                 let mut with = param(b"");
                 fails(connect(id, &mut with), libc::EINVAL);
@@ -497,6 +502,41 @@ fn a_queue_pair_of_the_program_is_connected() {
         unsafe { cm::rdma_destroy_ep(id) };
         server.join().unwrap();
     }
+}
+
+/// A call that fails does not leave its queue pair to the identifier: the next call has another one.
+#[test]
+fn a_refused_call_leaves_the_queue_pair_to_the_program() {
+    let (port, server) = serve(c"127.0.0.1", |id| {
+        // SAFETY: the endpoint is not destroyed yet.
+        unsafe {
+            assert_eq!(cm::rdma_accept(id, null_mut()), 0);
+            assert_eq!((cm::rdma_disconnect(id), last(id).0), (0, DISCONNECTED));
+        }
+    });
+    let to = Info::get(c"127.0.0.1", port, 0);
+    // SAFETY: each object is destroyed exactly once; the address outlives the calls.
+    unsafe {
+        let id = Info::get(c"127.0.0.1", 0, PASSIVE).endpoint(None);
+        for call in [cm::rdma_connect, cm::rdma_accept] {
+            let (refused, cq) = queue_pair((*id).pd);
+            (*id).qp = refused;
+            // It has neither a remote address nor a connect request.
+            fails(call(id, &mut param(b"")), libc::EINVAL);
+            (*id).qp = null_mut();
+            assert_eq!((verbs::ibv_destroy_qp(refused), verbs::ibv_destroy_cq(cq)), (0, 0));
+        }
+        assert_eq!(cm::rdma_resolve_addr(id, null_mut(), (*to.0).ai_dst_addr, 1000), 0);
+        assert_eq!(cm::rdma_resolve_route(id, 1000), 0);
+        let (qp, cq) = queue_pair((*id).pd);
+        (*id).qp = qp;
+        assert_eq!((cm::rdma_connect(id, &mut param(b"")), last(id).0), (0, ESTABLISHED));
+        assert_eq!((cm::rdma_disconnect(id), last(id).0), (0, DISCONNECTED));
+        (*id).qp = null_mut();
+        assert_eq!((verbs::ibv_destroy_qp(qp), verbs::ibv_destroy_cq(cq)), (0, 0));
+        cm::rdma_destroy_ep(id);
+    }
+    server.join().unwrap();
 }
 
 /// The number of a destroyed queue pair is invalid.

@@ -133,21 +133,21 @@ impl Id {
     /// Starts connecting `qp` to the remote address; an event reports the outcome. For an identifier that is
     /// not bound, `has_source` is called with the local address before an event can be queued. EINVAL as for
     /// [`Id::can_connect`], and if the private data is too long; EMFILE, ENFILE, ENOMEM. After an error no
-    /// event follows, and the identifier can be connected again.
+    /// event follows, the identifier has the queue pair that it had before, and can be connected again.
     pub(crate) fn connect(
         self: &Arc<Self>,
         qp: Option<Arc<Qp>>,
         params: Params,
         mut has_source: impl FnMut(&SocketAddr),
     ) -> Result<(), Errno> {
-        let (dst, timeout, options) = {
+        let (dst, timeout, options, own_qp) = {
             let mut state = self.state();
             let dst = state.dst.ok_or(libc::EINVAL)?;
             state.phase.connect()?;
-            (dst, state.timeout, state.options)
+            (dst, state.timeout, state.options, state.take_on(&qp))
         };
         if let Some(failed) = instrument::failed_connect(&dst) {
-            return injected::start(self, failed).inspect_err(|_| self.state().phase.not_started());
+            return injected::start(self, failed).inspect_err(|_| self.state().not_started(own_qp));
         }
         if let Some(qp) = &qp {
             qp.set_ack_timeout(options.ack_timeout);
@@ -161,7 +161,7 @@ impl Id {
                 Ok(())
             }
             Err(e) => {
-                state.phase.not_started();
+                state.not_started(own_qp);
                 Err(e)
             }
         }
@@ -174,19 +174,23 @@ impl Id {
 
     /// Accepts the connect request with `qp`. EINVAL as for [`Id::can_accept`]. ECONNRESET: the peer has
     /// closed the connection. EISCONN: `qp` has had a connection. EMFILE, ENOMEM. After an error the connect
-    /// request is gone, and no event follows.
-    pub(crate) fn accept(self: &Arc<Self>, qp: Option<&Qp>, params: &Params) -> Result<(), Errno> {
-        let (request, awaits, ack_timeout) = {
+    /// request is gone, no event follows, and the identifier has the queue pair that it had before.
+    pub(crate) fn accept(self: &Arc<Self>, qp: Option<Arc<Qp>>, params: &Params) -> Result<(), Errno> {
+        let (request, awaits, ack_timeout, own_qp) = {
             let mut state = self.state();
             let (request, awaits) = state.phase.accept(|request| request.is_awaited())?;
-            (request, awaits, state.options.ack_timeout)
+            (request, awaits, state.options.ack_timeout, state.take_on(&qp))
         };
-        if let Some(qp) = qp {
+        if let Some(qp) = &qp {
             qp.set_ack_timeout(ack_timeout);
         }
         let weak: Weak<Self> = Arc::downgrade(self);
         let observer: Weak<dyn ConnObserver> = weak;
-        request.accept(observer, qp, params).inspect_err(|_| self.state().phase.not_accepted())?;
+        request.accept(observer, qp.as_deref(), params).inspect_err(|_| {
+            let mut state = self.state();
+            state.phase.not_accepted();
+            state.qp = own_qp;
+        })?;
         if self.is_for_datagrams() {
             self.state().phase.answered();
         } else if !awaits {

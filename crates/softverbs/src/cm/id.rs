@@ -116,6 +116,23 @@ pub(super) struct State {
     pub options: Options,
 }
 
+impl State {
+    /// The queue pair of the program becomes that of the identifier. Returns the one before.
+    pub(super) fn take_on(&mut self, qp: &Option<Arc<Qp>>) -> Option<Arc<Qp>> {
+        let before = self.qp.clone();
+        if qp.is_some() {
+            self.qp.clone_from(qp);
+        }
+        before
+    }
+
+    /// No attempt to connect has begun. `qp`: the queue pair before the call.
+    pub(super) fn not_started(&mut self, qp: Option<Arc<Qp>>) {
+        self.phase.not_started();
+        self.qp = qp;
+    }
+}
+
 /// A communication identifier.
 pub(crate) struct Id {
     /// The address of the C structure, which each event carries.

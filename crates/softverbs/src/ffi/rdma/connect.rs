@@ -110,7 +110,7 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
 ///
 /// `id` must be the identifier of `own` and not have been destroyed, and its field `qp` must be NULL or a
 /// queue pair that has not been destroyed.
-unsafe fn queue_pair(id: *mut rdma_cm_id, own: &Arc<Id>, num: &mut u32) -> Result<Option<Arc<Qp>>, Errno> {
+unsafe fn queue_pair(id: *mut rdma_cm_id, own: &Id, num: &mut u32) -> Result<Option<Arc<Qp>>, Errno> {
     if own.is_for_datagrams() {
         // SAFETY: the caller guarantees that the field is NULL or a queue pair that has not been destroyed,
         // whose number never changes.
@@ -139,9 +139,7 @@ unsafe fn queue_pair(id: *mut rdma_cm_id, own: &Arc<Id>, num: &mut u32) -> Resul
             None
         }
     };
-    let qp = qp.ok_or(libc::EINVAL)?;
-    own.set_qp(Some(qp.clone()));
-    Ok(Some(qp))
+    qp.map(Some).ok_or(libc::EINVAL)
 }
 
 /// Accepts a connect request with the parameters `param`; NULL selects the defaults of librdmacm. The
@@ -176,7 +174,7 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
         // SAFETY: rdma_accept(3) requires that `id` is not destroyed during the call, and that its field `qp`
         // is NULL or a queue pair that has not been destroyed.
         unsafe { sync::prepare(id) }?;
-        own.accept(qp.as_deref(), &param.into())?;
+        own.accept(qp, &param.into())?;
         Ok(own.is_for_datagrams())
     })();
     // SAFETY: rdma_accept(3) requires that `id` is not destroyed during the call; the connection was accepted
