@@ -6,9 +6,9 @@
 //! cargo run --example cache -- 127.0.0.1:7204 color
 //! ```
 //!
-//! The server exposes an array of slots, in which a key has its place by a hash. It changes values at any
-//! time: the version of a slot is odd meanwhile and larger afterwards, so that a client that reads a slot
-//! during a change sees it, and reads again (a sequence lock).
+//! The server exposes an array of slots; the hash of a key selects its slot. It changes values at any time:
+//! the version of a slot is odd meanwhile and larger afterwards, so that a client that reads a slot during a
+//! change detects it, and reads again (a sequence lock).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{Ordering, fence};
@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use rpma::{Access, Conn, Exposed, Peer, Pool, Provider, Result};
 
-/// A slot: a version of 8 bytes, the lengths of key and value in 2 bytes each, both, and the version again. A
-/// read need not read a slot in order, but each 8 bytes at once, and a change that it has seen in part shows
-/// in one of the versions.
+/// A slot: a version of 8 bytes, the lengths of key and value in 2 bytes each, both, and the version again.
+/// Both versions are odd while the data between them changes, so a read that goes through the slot in either
+/// direction detects the change. A device may read in another order: for such a one, add a checksum.
 const SLOT: usize = 128;
 const SLOTS: usize = 1024;
 const ROOM: usize = SLOT - 8 - 4 - 8;
@@ -74,20 +74,21 @@ async fn serve(peer: &Peer, cache: &Exposed, addr: &str) -> Result<()> {
     }
 }
 
-/// Where a key has its slot. Two keys of one slot replace each other: it is a cache.
+/// The offset of a key's slot. A key replaces another one in the same slot: this is a cache.
 fn place(key: &str) -> usize {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
     hasher.finish() as usize % SLOTS * SLOT
 }
 
-/// Sets a value. One task alone does so.
+/// Sets a value. Only one task may call it.
 fn put(cache: &Exposed, key: &str, value: &[u8]) -> Result<()> {
     assert!(key.len() + value.len() <= ROOM, "key and value of at most {ROOM} bytes");
     let at = place(key);
     let (first, last) = (cache.word(at)?, cache.word(at + SLOT - 8)?);
     let version = first.load(Ordering::Relaxed);
     first.store(version + 1, Ordering::Relaxed);
+    last.store(version + 1, Ordering::Relaxed);
     fence(Ordering::Release);
     cache.copy_in(at + 8, &(key.len() as u16).to_le_bytes())?;
     cache.copy_in(at + 10, &(value.len() as u16).to_le_bytes())?;
