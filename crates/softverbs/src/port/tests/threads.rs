@@ -29,7 +29,7 @@ pub(super) fn polling() {
         }
         exchange(&mut members, 30);
         // Packets are forwarded, few at a time: the sockets of the slots have small buffers.
-        for _ in 0..50 {
+        for _ in 0..15 {
             members[0].command("scramble");
             exchange(&mut members, 3);
             exchange(&mut members, 3);
