@@ -14,6 +14,7 @@ pub(crate) mod poller;
 pub(crate) mod settle;
 pub(crate) mod spin;
 pub(crate) mod trust;
+pub(crate) mod words;
 pub(crate) mod yielding;
 
 pub(crate) use transport::policy::{Cost, Policy, mode};
@@ -30,6 +31,7 @@ mod tests {
         check::<super::settle::Settling>();
         check::<super::spin::Spin>();
         check::<super::trust::Trust>();
+        check::<super::words::Words>();
         check::<super::yielding::Yielding>();
     }
 }

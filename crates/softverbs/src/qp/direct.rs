@@ -64,7 +64,7 @@ impl Qp {
     /// Whether a request may be carried out directly, as far as its operation and the last word show.
     #[inline]
     pub(super) fn may_be_direct(&self, wr: &SendWr) -> bool {
-        wr.transferable() && (!wr.is_of_word() || self.maps_words.load(Ordering::Relaxed))
+        wr.transferable() && (!wr.is_of_word() || self.words.are_mapped())
     }
 
     /// Offers a single request to be carried out directly, and completes it.

@@ -3,7 +3,6 @@
 //! connection calls. With instruments these calls pass through their host ([`Instrumented`]); without them it
 //! is the connection that calls [`Host`].
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -563,7 +562,7 @@ impl<L: QpLink> DirectAccess for Host<'_, L> {
     /// The queue pair records the answer.
     fn may_access_word(&mut self, remote: Access) -> bool {
         let maps = self.local().is_some_and(|local| local.maps(remote));
-        self.qp.maps_words.store(maps, Ordering::Relaxed);
+        self.qp.words.found(maps);
         maps
     }
 

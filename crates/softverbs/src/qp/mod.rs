@@ -31,6 +31,7 @@ use crate::memory::Batch;
 use crate::policy::Policy;
 use crate::policy::coalesce::Coalescer;
 use crate::policy::poller::Poller;
+use crate::policy::words::Words;
 use crate::progress::engine::Engine;
 use crate::progress::ring::Ring;
 use crate::progress::source::Source;
@@ -180,9 +181,7 @@ pub(crate) struct Qp {
     peer_notify: Mutex<Option<Weak<dyn PeerNotify>>>,
     /// Posts try the fast path: the link copies directly, and there are no instruments.
     tries_direct: AtomicBool,
-    /// The last word of the peer that was to be accessed is in memory that this side can map, so the next one
-    /// is likely to be, too.
-    maps_words: AtomicBool,
+    words: Words,
     observer: Mutex<Option<Weak<dyn ConnObserver>>>,
     on_async_event: OnceLock<OnAsyncEvent>,
     /// Over RoCE: moves it to RTS for rdma_cm.
@@ -234,7 +233,7 @@ impl Qp {
             watch: OnceLock::new(),
             peer_notify: Mutex::default(),
             tries_direct: AtomicBool::new(false),
-            maps_words: AtomicBool::new(false),
+            words: Words::new(policy),
             observer: Mutex::default(),
             on_terms: OnceLock::new(),
             held: Mutex::default(),
