@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::setting::Setting;
-use super::{Process, flushes, socket, text, thread};
+use super::state::Process;
+use super::{flushes, socket, text, thread};
 
 /// The number of checks, and the pause between them, with which the exiting process waits until the thread
 /// has finished writing.

@@ -11,7 +11,8 @@ use prometheus_client::registry::Registry;
 use super::connection::Connection;
 use super::counters::{REASONS, Snapshot};
 use super::counts::{BOUNDS, KINDS, Kind, SERVED, STATUSES, Sums};
-use super::{Process, flushes, packets};
+use super::state::Process;
+use super::{flushes, packets};
 
 /// The maximum number of connections with separate counters in the text; the sums cover all.
 const CONNECTIONS: usize = 256;
