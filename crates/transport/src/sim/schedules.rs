@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Runs many schedules of a simulation, or one alone with a trace.
 
+#![expect(clippy::disallowed_methods, reason = "a test reads its settings and reports its progress")]
+
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Two hosts, the network between them, and the programs.
 
+#![expect(
+    clippy::disallowed_types,
+    reason = "the sessions of a manager are Send, and share a list with the world"
+)]
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
