@@ -25,12 +25,6 @@ pub(crate) const MAX_MW: u32 = (1 << 11) + (1 << 14) + (1 << 17) + (1 << 20);
 /// Bytes of private data that a program may send: rdma_cm has an 8-bit length, of which siw leaves 251 bytes
 /// beside the enhanced block of RFC 6581.
 pub(crate) const MAX_PRIVATE_DATA: usize = 251;
-/// Bytes of private data that the connection manager of InfiniBand and RoCE leaves to a program: in a REQ
-/// message (92, less 36 for the addresses of rdma_cm), in a REP, and in a REJ (InfiniBand Architecture
-/// Specification, volume 1, 12.6).
-pub(crate) const ADAPTER_REQUEST_DATA: usize = 56;
-pub(crate) const ADAPTER_ACCEPT_DATA: usize = 196;
-pub(crate) const ADAPTER_REJECT_DATA: usize = 148;
 /// Bytes of private data in an event: rdma_cm has an 8-bit length.
 pub(crate) const MAX_PRIVATE_DATA_IN: usize = 255;
 /// The backlog of a listener, unless the program sets another one.
@@ -55,6 +49,11 @@ pub(crate) const MAX_OFFERS: usize = 256;
 pub(crate) const RENDEZVOUS_FILES: usize = 256;
 /// How long exit(3) waits for peers and other processes, which may be slow on a busy host, or stopped.
 pub(crate) const MAX_EXIT_DELAY: Duration = Duration::from_secs(1);
+/// How long a process that exits goes on to receive at most: other hosts may send without end.
+pub(crate) const MAX_EXIT_RECEIVE: Duration = Duration::from_millis(100);
+/// Mappings of memory of peers on this host that a process may have: their number is limited
+/// (vm.max_map_count), and the program needs some.
+pub(crate) const MAX_IMPORTS: u32 = 4096;
 /// Messages about incoming connections that a listener logs in each interval of [`LIMITED_LOG_INTERVAL_S`];
 /// further ones are only counted.
 pub(crate) const LIMITED_LOG_LINES: u32 = 5;

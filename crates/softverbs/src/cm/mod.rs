@@ -8,6 +8,7 @@
 
 pub(crate) mod addr;
 pub(crate) mod calls;
+pub(crate) mod carrier;
 pub(crate) mod event;
 pub(crate) mod id;
 mod injected;

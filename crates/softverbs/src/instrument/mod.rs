@@ -56,9 +56,10 @@ use transport::wr::{Completion, SendWr, opcode};
 pub(crate) use counting::SharedReceives;
 pub use findings::attach_findings;
 pub(crate) use host::{Exposed, Instrumented, Queue, Stepping};
-pub(crate) use private_data::Carrier;
+pub(crate) use private_data::long_private_data;
 pub(crate) use regions::Registration;
 pub(crate) use set_up::{FailedConnect, failed_connect, rejects_request};
+pub(crate) use strict::Rule;
 pub(crate) use stuck::Waiting;
 
 /// The names of links in metrics.

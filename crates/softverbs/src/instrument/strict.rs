@@ -13,7 +13,7 @@ use crate::logged::Logged;
 
 /// The requirements of adapters.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Rule {
+pub(crate) enum Rule {
     /// The length of private data in a connection request, an acceptance and a rejection.
     RequestData,
     AcceptData,

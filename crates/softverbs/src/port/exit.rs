@@ -20,14 +20,12 @@ use super::slot::{self, MAX_SLOT};
 use super::{PORT, Port};
 use crate::cancel::whole;
 use crate::clock;
-use crate::limits::MAX_EXIT_DELAY;
+use crate::limits::{MAX_EXIT_DELAY, MAX_EXIT_RECEIVE};
 use crate::lock::{lock, lock_until};
 use crate::progress::By;
 use crate::progress::source::Source;
 use transport::units::Micros;
 
-/// How long the engine receives at most: other hosts may send without end.
-const RECEIVE_FOR: Duration = Duration::from_millis(100);
 /// The interval at which the process repeats [`Message::Confirm`] and checks which receivers have ended.
 const INTERVAL: Duration = Duration::from_millis(5);
 
@@ -120,7 +118,7 @@ impl Drain {
 impl Source for Drain {
     fn ready(self: Arc<Self>, _events: u32) {
         let (port, begin) = (&self.port, Instant::now());
-        while port.receive(lock(&port.receiver), By::Engine) && begin.elapsed() < RECEIVE_FOR {}
+        while port.receive(lock(&port.receiver), By::Engine) && begin.elapsed() < MAX_EXIT_RECEIVE {}
         self.has_received.store(true, Ordering::Release);
         for slot in port.exit.unconfirmed(self.since) {
             // Another user, who may have claimed it since, does not answer.

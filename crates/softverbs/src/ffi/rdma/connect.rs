@@ -15,9 +15,9 @@ use super::param::{read_param, read_private_data};
 use super::qp::connection_of;
 use super::sync;
 use crate::cm::addr;
+use crate::cm::carrier::Carrier;
 use crate::cm::id::Id;
 use crate::ffi::context::owns;
-use crate::instrument::Carrier;
 use crate::qp::{Qp, numbers};
 use crate::sys::Errno;
 

@@ -7,7 +7,7 @@ use libc::c_void;
 use rdma_sys::rdma_conn_param;
 
 use crate::cm::Params;
-use crate::instrument::Carrier;
+use crate::cm::carrier::Carrier;
 use crate::limits::MAX_PRIVATE_DATA;
 use crate::sys::Errno;
 use transport::limits::MAX_READS;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+//! The entries of a send queue as an adapter counts them.
 
 use super::*;
 use transport::testing::queues;

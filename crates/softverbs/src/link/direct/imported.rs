@@ -16,6 +16,7 @@ use rustix::fs::fstat;
 
 use super::super::shared::EXPORTED_KEYS;
 use super::within;
+use crate::limits::MAX_IMPORTS;
 use crate::mapped::FileMapping;
 use crate::progress::export::Ledger;
 use crate::socket::Socket;
@@ -105,12 +106,10 @@ fn map(file: &Socket, exported: &Exported) -> Option<View> {
     Some(View { exported: *exported, first: first.as_ptr(), _mapping: mapping, _slot: slot })
 }
 
-/// One of the mappings that this process may have: their number is limited (vm.max_map_count), and the
-/// program needs some.
+/// One of the [`MAX_IMPORTS`] mappings that this process may have.
 struct Slot;
 
 static IMPORTS: AtomicU32 = AtomicU32::new(0);
-const MAX_IMPORTS: u32 = 4096;
 
 impl Slot {
     fn take() -> Option<Self> {
