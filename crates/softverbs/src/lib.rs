@@ -89,9 +89,7 @@ pub use ffi::context::{owns, owns_device};
 pub use ffi::soft0::{context, device};
 pub use ffi::{ending, event_reason, flushes_by, not_counted, post_denied, rdma, verbs};
 pub use instrument::attach_findings;
+pub use logged::NOTICE;
 pub use port::PortCounter;
 
 pub(crate) use lock::lock;
-
-/// The target of messages of level Info that are a notice, between that level and a warning.
-pub const NOTICE: &str = "softverbs::notice";

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Conditions of an object that are logged once: a program that repeats a mistake a million times a second
-//! gets one line.
+//! What is logged: the level between Info and a warning, and conditions of an object that are logged once. A
+//! program that repeats a mistake a million times a second gets one line.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The target of messages of level Info that are a notice, between that level and a warning.
+pub const NOTICE: &str = "softverbs::notice";
 
 /// The conditions that were logged for an object, or for calls without an object, as bits.
 #[derive(Debug, Default)]

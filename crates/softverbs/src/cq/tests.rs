@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+//! Completion queues: order, overflow, sleeping threads, queue pairs that end.
 
 use std::sync::Weak;
 

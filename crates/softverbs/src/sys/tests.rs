@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+//! The wrappers of system calls, and memory for the tests of others.
+
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The packet that is being built.
+//! The packet that is being built: its headers and parts of payload, and the payload of packets that probably
+//! follow it.
 
 use std::ops::Range;
 

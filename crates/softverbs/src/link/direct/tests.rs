@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+//! Direct copies between two ends in one process: rights, revocation, mapped memory, words.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;

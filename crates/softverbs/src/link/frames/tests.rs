@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+//! Packets in the rings of shared memory, and payload that is written ahead.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;

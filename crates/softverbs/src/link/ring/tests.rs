@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+//! The two rings of a connection, with both ends in one process.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+//! The shared memory of a connection: its size, its seals, and what a peer may write into it.
 
 use super::*;
 use crate::sys;

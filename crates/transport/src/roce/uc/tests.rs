@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+//! Unreliable connections: two queue pairs whose packets the test carries.
+
 use super::*;
 use crate::access::{LOCAL_WRITE, REMOTE_WRITE};
 use crate::host::Ended;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+//! Datagrams: two queue pairs whose packets the test carries.
+
 use std::sync::Arc;
 
 use super::*;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A connection manager whose answers wait.
+//! The agent of connection management over RoCE while many messages wait, arrive or have to be sent.
 #![forbid(unsafe_code)]
 
 use std::net::Ipv4Addr;
