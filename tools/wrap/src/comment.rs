@@ -46,11 +46,15 @@ pub(crate) fn wrap(text: &str, kind: Kind) -> String {
 /// columns.
 pub(crate) fn too_long(text: &str, kind: Kind) -> Vec<(usize, usize)> {
     let lines: Vec<&str> = text.lines().collect();
-    let mut has_text = vec![kind == Kind::Markdown; lines.len()];
-    if kind != Kind::Markdown {
-        for range in comments(text, kind) {
-            let first = text[..range.start].matches('\n').count();
-            has_text[first..=first + text[range].matches('\n').count()].fill(true);
+    let mut has_text = vec![false; lines.len()];
+    match kind {
+        Kind::Markdown => has_text.fill(true),
+        Kind::Script => has_text.iter_mut().zip(&lines).for_each(|(has, line)| *has = is_comment(line)),
+        Kind::Rust | Kind::C => {
+            for range in comments(text, kind) {
+                let first = text[..range.start].matches('\n').count();
+                has_text[first..=first + text[range].matches('\n').count()].fill(true);
+            }
         }
     }
     let mut fenced = false;
@@ -60,8 +64,11 @@ pub(crate) fn too_long(text: &str, kind: Kind) -> Vec<(usize, usize)> {
             fenced = false;
             continue;
         }
-        let body = line.trim_start().trim_start_matches(['/', '*', '!']);
-        let body = if kind == Kind::Markdown { line } else { body.strip_prefix(' ').unwrap_or(body) };
+        let body = match kind {
+            Kind::Markdown => line,
+            Kind::Script => text_of(line.trim_start().trim_start_matches('#')),
+            Kind::Rust | Kind::C => text_of(line.trim_start().trim_start_matches(['/', '*', '!'])),
+        };
         if fence_of(body).is_some() {
             fenced = !fenced;
         }
@@ -77,6 +84,16 @@ fn runs(text: &str, lines: &[&str], kind: Kind) -> Vec<Run> {
         return vec![Run { first: 0, len: lines.len(), style: Style::Page }];
     }
     let mut runs: Vec<Run> = Vec::new();
+    let add_line = |runs: &mut Vec<Run>, first, style| match runs.last_mut() {
+        Some(run) if run.first + run.len == first && run.style == style => run.len += 1,
+        _ => runs.push(Run { first, len: 1, style }),
+    };
+    if kind == Kind::Script {
+        for (first, line) in lines.iter().enumerate().filter(|(_, line)| is_comment(line)) {
+            add_line(&mut runs, first, Style::Line(format!("{}#", split(line).0)));
+        }
+        return runs;
+    }
     for range in comments(text, kind) {
         let first = text[..range.start].matches('\n').count();
         let len = text[range.clone()].matches('\n').count() + 1;
@@ -89,17 +106,19 @@ fn runs(text: &str, lines: &[&str], kind: Kind) -> Vec<Run> {
         }
         if comment.starts_with("//") {
             let mark = mark_of(comment);
-            let style = Style::Line(format!("{indent}{mark}"));
-            match runs.last_mut() {
-                Some(run) if run.first + run.len == first && run.style == style => run.len += 1,
-                _ => runs.push(Run { first, len, style }),
-            }
+            add_line(&mut runs, first, Style::Line(format!("{indent}{mark}")));
         } else if len == 1 || is_canonical(&lines[first..first + len], indent) {
             let open = if comment.starts_with("/**") { "/**" } else { "/*" };
             runs.push(Run { first, len, style: Style::Block(indent.to_owned(), open.to_owned()) });
         }
     }
     runs
+}
+
+/// Whether this line of a script has only a comment, and is not its first one, which names the interpreter.
+fn is_comment(line: &str) -> bool {
+    let text = line.trim_start();
+    text.starts_with('#') && !text.starts_with("#!")
 }
 
 /// The indentation of a line, and the rest.
@@ -213,6 +232,18 @@ mod tests {
         assert_eq!(lines[0], "/**");
         assert!(lines[1].starts_with(" * a word"));
         assert_eq!(lines[lines.len() - 3..], [" *", " * b", " */"]);
+    }
+
+    #[test]
+    fn comments_of_scripts_are_lines() {
+        let text = format!("#!/bin/bash\n# a\n# {LONG}\n\techo '# {LONG}' # {LONG}\n\t# {LONG}\n");
+        let out = wrap(&text, Kind::Script);
+        let lines: Vec<&str> = out.lines().collect();
+        assert!(lines[1].starts_with("# a word") && lines[2].starts_with("# word"));
+        assert_eq!(lines[3], text.lines().nth(3).unwrap());
+        assert!(lines[4].starts_with("\t# word") && lines[5].starts_with("\t# word"));
+        assert_eq!(too_long(&text, Kind::Script), [(3, 2 + LONG.len()), (5, 10 + LONG.len())]);
+        assert!(too_long(&out, Kind::Script).is_empty());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Finds and wraps the long lines of comments in Rust and C (110 columns), and of Markdown (150).
+//! Finds and wraps the long lines of comments in Rust, C, C++, scripts and makefiles (110 columns), and of
+//! Markdown (150).
 //!
 //! rustfmt does not check the width of comments. A paragraph with a long line is refilled; all others stay
 //! unchanged, as does text that is aligned by hand: code, tables, headings, diagrams. Lines that cannot be
@@ -16,9 +17,10 @@ use std::{env, fs, io};
 const USAGE: &str = "\
 usage: wrap [--check] [PATH...]
 
-Wraps the comments of the tracked Rust and C files in PATH (the current directory) at 110 columns, and the
-paragraphs of the Markdown files at 150; a tab has 8 columns. With --check it changes nothing, and prints each
-line that is too long. The last line is \"N passed, M failed\", in files. Exits with 0 only if no line is too long.
+Wraps the comments of the tracked Rust, C and C++ files, scripts and makefiles in PATH (the current directory)
+at 110 columns, and the paragraphs of the Markdown files at 150; a tab has 8 columns. With --check it changes
+nothing, and prints each line that is too long. The last line is \"N passed, M failed\", in files. Exits with 0
+only if no line is too long.
 ";
 
 /// Generated files, which are as long as their generator makes them.
@@ -29,15 +31,20 @@ const GENERATED: [&str; 2] = ["crates/rdma-sys/bindings/", "include/librpma.h"];
 pub(crate) enum Kind {
     Rust,
     C,
+    /// Comments are lines that begin with a number sign.
+    Script,
     Markdown,
 }
 
 impl Kind {
-    fn of(path: &Path) -> Option<Self> {
-        match path.extension()?.to_str()? {
-            "rs" => Some(Self::Rust),
-            "c" | "h" => Some(Self::C),
-            "md" => Some(Self::Markdown),
+    fn of(path: &Path, text: &[u8]) -> Option<Self> {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        match extension {
+            Some("rs") => Some(Self::Rust),
+            Some("c" | "h" | "cpp" | "hpp") => Some(Self::C),
+            Some("md") => Some(Self::Markdown),
+            Some("py" | "toml" | "yml") => Some(Self::Script),
+            _ if path.file_name()? == "Makefile" || text.starts_with(b"#!") => Some(Self::Script),
             _ => None,
         }
     }
@@ -76,11 +83,12 @@ fn main() -> ExitCode {
 fn run(paths: &[String], check: bool) -> io::Result<bool> {
     let (mut passed, mut failed) = (0, 0);
     for path in tracked(paths)? {
-        let Some(kind) = Kind::of(&path) else { continue };
+        let text = fs::read(&path)?;
+        let Some(kind) = Kind::of(&path, &text) else { continue };
         if GENERATED.iter().any(|prefix| path.starts_with(prefix)) {
             continue;
         }
-        let text = fs::read_to_string(&path)?;
+        let text = String::from_utf8(text).map_err(io::Error::other)?;
         let wrapped = comment::wrap(&text, kind);
         if !check && wrapped != text {
             fs::write(&path, &wrapped)?;
