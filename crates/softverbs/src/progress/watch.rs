@@ -61,7 +61,8 @@ pub(crate) trait PeerNotify: Send + Sync {
     fn await_settled(&self, remote: Access);
 }
 
-struct Ring {
+/// A connection that shares memory with its peer.
+struct LocalConnection {
     memory: Arc<dyn PeerNotify>,
     connection: Arc<dyn Driven>,
 }
@@ -80,7 +81,7 @@ pub(crate) struct Watch {
     engine: Arc<Engine>,
     token: u64,
     connections: Mutex<HashMap<u64, Arc<dyn Driven>>>,
-    rings: Mutex<HashMap<u64, Ring>>,
+    rings: Mutex<HashMap<u64, LocalConnection>>,
     /// The number of `rings`, readable without the lock.
     ring_count: AtomicUsize,
     next_token: AtomicU64,
@@ -168,7 +169,7 @@ impl Watch {
         let mut rings = lock(&self.rings);
         rings.try_reserve(1).map_err(|_| libc::ENOMEM)?;
         self.set.add(notify.as_raw_fd(), (libc::EPOLLIN | libc::EPOLLET) as u32, token)?;
-        rings.insert(token, Ring { memory, connection });
+        rings.insert(token, LocalConnection { memory, connection });
         self.ring_count.store(rings.len(), Ordering::SeqCst);
         Ok(token)
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::incoming::{ConnectRequests, Incoming};
 use super::offers::Offers;
-use super::pending::{Admissions, Host, Limits, Paused};
+use super::pending::{Admissions, Limits, Paused, RemoteHost};
 use crate::cm::addr;
 use crate::cm::id::{Id, Listening};
 use crate::cm::options::Options;
@@ -121,7 +121,7 @@ impl Listener {
         }
         // Fails if the peer has already closed the connection.
         let Ok(peer) = addr::peer(&socket) else { return };
-        let host = Host::of(peer.ip());
+        let host = RemoteHost::of(peer.ip());
         let Some((admission, evicted)) = self.pending.admit(self.token, host, limits) else {
             self.requests.log_limited(format_args!(
                 "incoming connection refused: the program has not fetched the earlier connect requests of {}",

@@ -24,9 +24,9 @@ use crate::sys;
 /// A remote host for the purpose of limits: an IPv4 address, or the upper 64 bits of an IPv6 address, since a
 /// host can choose the lower 64 freely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Host(IpAddr);
+pub(super) struct RemoteHost(IpAddr);
 
-impl Host {
+impl RemoteHost {
     pub(super) fn of(addr: IpAddr) -> Self {
         Self(match addr.to_canonical() {
             IpAddr::V6(v6) => {
@@ -87,9 +87,9 @@ struct Counts {
     next: u64,
     total: usize,
     listeners: HashMap<u64, usize>,
-    hosts: HashMap<Host, usize>,
+    hosts: HashMap<RemoteHost, usize>,
     /// The stalled connections of each host at each listener, oldest first.
-    stalled: HashMap<(u64, Host), BTreeMap<u64, Weak<dyn Pending>>>,
+    stalled: HashMap<(u64, RemoteHost), BTreeMap<u64, Weak<dyn Pending>>>,
     /// Listeners that have paused.
     paused: Vec<Weak<dyn Paused>>,
 }
@@ -118,7 +118,7 @@ impl Counts {
 
     /// Takes the oldest stalled connection of the host that has the most of them, among the listeners and
     /// hosts selected by `of`.
-    fn take_stalled(&mut self, of: impl Fn(u64, Host) -> bool) -> Option<Weak<dyn Pending>> {
+    fn take_stalled(&mut self, of: impl Fn(u64, RemoteHost) -> bool) -> Option<Weak<dyn Pending>> {
         let (&key, _) = self
             .stalled
             .iter()
@@ -132,7 +132,7 @@ impl Counts {
         oldest
     }
 
-    fn unstall(&mut self, listener: u64, host: Host, number: u64) {
+    fn unstall(&mut self, listener: u64, host: RemoteHost, number: u64) {
         if let Some(connections) = self.stalled.get_mut(&(listener, host)) {
             connections.remove(&number);
             if connections.is_empty() {
@@ -167,7 +167,7 @@ impl Admissions {
     pub(super) fn admit(
         self: &Arc<Self>,
         listener: u64,
-        host: Host,
+        host: RemoteHost,
         limits: Limits,
     ) -> Option<(Admission, usize)> {
         let mut evicted = 0;
@@ -224,7 +224,7 @@ impl Admissions {
 pub(super) struct Admission {
     pending: Arc<Admissions>,
     listener: u64,
-    host: Host,
+    host: RemoteHost,
     number: u64,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct View {
     exported: Exported,
     first: *mut u8,
     _mapping: FileMapping,
-    _slot: Slot,
+    _counted: Counted,
 }
 
 // SAFETY: the address is that of the mapping, which belongs to this object and not to a thread.
@@ -96,29 +96,29 @@ impl Imports {
 fn map(file: &Socket, exported: &Exported) -> Option<View> {
     let FileOffset { inode, offset, .. } = exported.file?;
     let writable = exported.rights & (REMOTE_WRITE | REMOTE_ATOMIC) != 0;
-    let slot = Slot::take()?;
+    let counted = Counted::take()?;
     let (mapping, first) = FileMapping::of_sealed(file, offset, exported.len, writable)?;
     mapping.keep_from_children().ok()?;
     // The owner may have closed the descriptor, and got the number for another file.
     if fstat(file).ok()?.st_ino != inode {
         return None;
     }
-    Some(View { exported: *exported, first: first.as_ptr(), _mapping: mapping, _slot: slot })
+    Some(View { exported: *exported, first: first.as_ptr(), _mapping: mapping, _counted: counted })
 }
 
 /// One of the [`MAX_IMPORTS`] mappings that this process may have.
-struct Slot;
+struct Counted;
 
 static IMPORTS: AtomicU32 = AtomicU32::new(0);
 
-impl Slot {
+impl Counted {
     fn take() -> Option<Self> {
         let one_more = |count| (count < MAX_IMPORTS).then_some(count + 1);
         IMPORTS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok().then_some(Self)
     }
 }
 
-impl Drop for Slot {
+impl Drop for Counted {
     fn drop(&mut self) {
         IMPORTS.fetch_sub(1, Ordering::Relaxed);
     }

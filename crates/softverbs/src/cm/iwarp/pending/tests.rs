@@ -40,8 +40,8 @@ impl Paused for Counter {
     }
 }
 
-fn host(last: u8) -> Host {
-    Host::of(IpAddr::from([10, 0, 0, last]))
+fn host(last: u8) -> RemoteHost {
+    RemoteHost::of(IpAddr::from([10, 0, 0, last]))
 }
 
 /// Admits a connection whose request is complete.
@@ -206,7 +206,7 @@ fn a_paused_listener_is_resumed_once_when_an_admission_is_released() {
 
 #[test]
 fn addresses_of_one_ipv6_prefix_are_one_host() {
-    let of = |text: &str| Host::of(text.parse().unwrap());
+    let of = |text: &str| RemoteHost::of(text.parse().unwrap());
     assert_eq!(of("2001:db8:1:2::3"), of("2001:db8:1:2:ffff::1"));
     assert_ne!(of("2001:db8:1:2::3"), of("2001:db8:1:3::3"));
     assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));

@@ -7,7 +7,7 @@ use rdma_sys::{ibv_ah_attr, ibv_qp_attr, ibv_qp_state};
 use super::ah::HOP_LIMIT;
 use super::modify::{Connection, Modified, blank};
 use super::transitions::*;
-use super::{Host, with_table};
+use super::{ThisHost, with_table};
 use crate::cm::event::DatagramPath;
 use crate::ffi::verbs::PORT as PORT_NUM;
 use crate::qp::Kind;
@@ -130,7 +130,7 @@ fn modify(
     connection: &impl Connection,
     (attr, mask): &Attributes,
 ) -> Result<(), Errno> {
-    modified.modify(kind, attr, *mask, connection, &Host).map_err(|refusal| {
+    modified.modify(kind, attr, *mask, connection, &ThisHost).map_err(|refusal| {
         log::warn!("rdma_cm cannot connect a queue pair: {refusal}");
         refusal.errno
     })

@@ -14,7 +14,7 @@ use crate::ffi::verbs::interfaces::Address;
 pub(crate) const LEN: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct Entry {
     ip: IpAddr,
     interface: u32,
     is_present: bool,
@@ -23,44 +23,44 @@ struct Slot {
 /// The table.
 #[derive(Debug, Default)]
 pub(crate) struct GidTable {
-    slots: Vec<Slot>,
+    entries: Vec<Entry>,
 }
 
 impl GidTable {
     /// Updates the table with the current addresses of the host.
     pub(super) fn update(&mut self, now: &[Address]) {
-        for slot in &mut self.slots {
-            slot.is_present = false;
+        for entry in &mut self.entries {
+            entry.is_present = false;
         }
         let mut new = Vec::new();
         for address in now {
-            match self.slots.iter_mut().find(|s| s.ip == address.ip && s.interface == address.interface) {
-                Some(slot) => slot.is_present = true,
+            match self.entries.iter_mut().find(|e| e.ip == address.ip && e.interface == address.interface) {
+                Some(entry) => entry.is_present = true,
                 None => new.push(*address),
             }
         }
         for Address { ip, interface, .. } in new {
-            let slot = Slot { ip, interface, is_present: true };
+            let entry = Entry { ip, interface, is_present: true };
             // The address has moved to another interface, for example to one that was recreated.
-            let moved = self.slots.iter().position(|s| !s.is_present && s.ip == ip);
-            let full = self.slots.len() >= LEN;
-            let reused = moved.or_else(|| self.slots.iter().position(|s| full && !s.is_present));
-            match reused.and_then(|at| self.slots.get_mut(at)) {
-                Some(hole) => *hole = slot,
+            let moved = self.entries.iter().position(|e| !e.is_present && e.ip == ip);
+            let full = self.entries.len() >= LEN;
+            let reused = moved.or_else(|| self.entries.iter().position(|e| full && !e.is_present));
+            match reused.and_then(|at| self.entries.get_mut(at)) {
+                Some(hole) => *hole = entry,
                 None if full => log::warn!("the GID table has {LEN} entries, and none for {ip}"),
-                None => self.slots.push(slot),
+                None => self.entries.push(entry),
             }
         }
     }
 
     /// The address with this index and the index of its interface; `None`: the entry is empty.
     pub(super) fn get(&self, index: usize) -> Option<(IpAddr, u32)> {
-        self.slots.get(index).filter(|slot| slot.is_present).map(|slot| (slot.ip, slot.interface))
+        self.entries.get(index).filter(|entry| entry.is_present).map(|entry| (entry.ip, entry.interface))
     }
 
     /// The index of an address.
     pub(super) fn find(&self, ip: IpAddr) -> Option<usize> {
-        self.slots.iter().position(|slot| slot.is_present && slot.ip == ip)
+        self.entries.iter().position(|entry| entry.is_present && entry.ip == ip)
     }
 }
 

@@ -161,7 +161,7 @@ impl Transport for Roce {
     /// warning names the cause. EOPNOTSUPP: automatic path migration, or an attribute that cannot be changed
     /// in SQD. Otherwise the error of the route lookup.
     fn modify(&self, own: &QpOwn, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
-        let modified = lock(&own.modified).modify(own.qp.kind, attr, mask, &own.connection(), &Host);
+        let modified = lock(&own.modified).modify(own.qp.kind, attr, mask, &own.connection(), &ThisHost);
         modified.map_err(|refusal| {
             log::warn!("ibv_modify_qp of queue pair {}: {refusal}", own.qp.num);
             refusal.errno
@@ -176,7 +176,7 @@ impl Transport for Roce {
 
     unsafe fn create_ah(&self, pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
         // SAFETY: as required of the caller.
-        unsafe { ah::create(pd, attr, &Host) }
+        unsafe { ah::create(pd, attr, &ThisHost) }
     }
 
     unsafe fn destroy_ah(&self, ah: *mut ibv_ah) -> c_int {
@@ -190,7 +190,7 @@ impl Transport for Roce {
     }
 
     fn resolve(&self, attr: &ibv_ah_attr) -> Result<[u8; 6], Errno> {
-        ah::resolve(attr, &Host)
+        ah::resolve(attr, &ThisHost)
     }
 }
 
@@ -221,9 +221,9 @@ pub(crate) fn init_of_cm() -> by_terms::Attributes {
 }
 
 /// The network of this host.
-struct Host;
+struct ThisHost;
 
-impl Network for Host {
+impl Network for ThisHost {
     fn source(&self, index: usize) -> Option<(IpAddr, u32)> {
         with_table(|table| table.get(index))
     }
