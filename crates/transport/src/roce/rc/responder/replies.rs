@@ -267,7 +267,8 @@ impl Replies {
     /// Queues the response to a duplicate, ordered by PSN: the peer would take a later one before it for a
     /// gap. It replaces a queued response that covers its PSN, because the peer has received everything
     /// before the packet that it requests. If responses to `reads` duplicates are queued, the one with the
-    /// lowest PSN is dropped: the peer has at most `reads` such requests outstanding.
+    /// lowest PSN is dropped: the peer has at most `reads` such requests outstanding. One that has begun is
+    /// finished and not counted, since the peer may have gone back behind what was sent of it.
     pub(super) fn push_duplicate(&mut self, reads: u16, mtu: usize, mut reply: Reply) {
         let psn = reply.psn();
         if let Some(queued) = self.queue.iter_mut().find(|queued| queued.covers(psn, mtu)) {
@@ -275,8 +276,11 @@ impl Replies {
             *queued = reply;
             return;
         }
-        if self.answers[1] >= reads.into() {
-            let duplicates = self.queue.iter().enumerate().filter(|(_, queued)| queued.is_answer(true));
+        let is_waiting = |queued: &Reply| queued.is_answer(true) && !queued.has_begun();
+        // Only the first reply may have begun.
+        let begun = self.queue.front().is_some_and(|first| first.is_answer(true) && first.has_begun());
+        if self.answers[1] - usize::from(begun) >= reads.into() {
+            let duplicates = self.queue.iter().enumerate().filter(|(_, queued)| is_waiting(queued));
             let first = duplicates.min_by_key(|(_, queued)| queued.psn().distance(psn));
             match first {
                 Some((at, queued)) if queued.psn().distance(psn) < 0 => drop(self.queue.remove(at)),

@@ -86,6 +86,24 @@ fn responses_to_duplicates_keep_their_order() {
     }
 }
 
+/// The peer has gone back twice, since a change of the link delays the first packets of a response: it
+/// requests again what was sent of the response that has begun. That takes no room from the next one; further
+/// copies do.
+#[test]
+fn a_duplicate_is_answered_behind_the_response_that_has_begun() {
+    let mut pair = with_reads(1);
+    let requests = request(&mut pair, [read(1, 600)]);
+    assert_eq!(psns(&respond(&mut pair, requests.clone())), [0, 1, 2]);
+    pair.hosts[1].link.room = Some(1);
+    assert_eq!(psns(&respond(&mut pair, requests.clone())), [0]);
+    pair.hosts[1].link.room = Some(0);
+    for _ in 0..3 {
+        respond(&mut pair, requests.clone());
+    }
+    pair.hosts[1].link.room = None;
+    assert_eq!(psns(&respond(&mut pair, [])), [1, 2, 0, 1, 2]);
+}
+
 /// An ACK, or the response to a later request, does not leave before the response to a duplicate. An MSN
 /// counts no request that is answered later.
 #[test]
