@@ -102,8 +102,7 @@ impl Mapping {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
         let found = file.metadata()?;
-        // SAFETY: no arguments, and it never fails (geteuid(2)).
-        if !found.is_file() || found.uid() != unsafe { libc::geteuid() } {
+        if !found.is_file() || found.uid() != rustix::process::geteuid().as_raw() {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "not a file of this user"));
         }
         let is_whole = found.len() == size_of::<Findings>() as u64;
@@ -116,6 +115,7 @@ impl Mapping {
     /// `file` has the size of [`Findings`].
     fn of(file: &File) -> io::Result<Self> {
         let (size, access) = (size_of::<Findings>(), libc::PROT_READ | libc::PROT_WRITE);
+        // Not mmap64, which rustix calls: the tests that let calls fail replace mmap.
         // SAFETY: the kernel chooses the address, so no other mapping is replaced.
         let start =
             unsafe { libc::mmap(ptr::null_mut(), size, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
@@ -244,7 +244,8 @@ impl Run {
         let path = PathBuf::from(std::ffi::OsStr::from_bytes(path.as_bytes()));
         // SAFETY: the call above has returned the descriptor, which has no other owner.
         let file = unsafe { File::from_raw_fd(fd) };
-        // Allocated now: a full file system would end a process that writes to the mapping.
+        // Allocated now: a full file system would end a process that writes to the mapping. Not by
+        // fallocate(2), which rustix has: some file systems lack it, and for those the C library writes.
         // SAFETY: the call takes no memory.
         let failed = unsafe { libc::posix_fallocate(fd, 0, size_of::<Findings>() as libc::off_t) };
         let mapping =

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
 use std::time::Duration;
 
 use super::setting::Setting;
@@ -91,14 +92,6 @@ pub(super) fn finish(process: &'static Process) {
 /// The default socket, which `rpma top` finds.
 fn default_socket(pid: u32) -> PathBuf {
     socket::directory().join(format!("{pid}.sock"))
-}
-
-fn sleep(time: Duration) {
-    let seconds = time.as_secs().try_into().unwrap_or(libc::time_t::MAX);
-    let left = libc::timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() };
-    // SAFETY: `left` outlives the call. No signal handler interrupts it, since the thread has all signals
-    // blocked.
-    unsafe { libc::nanosleep(&left, std::ptr::null_mut()) };
 }
 
 /// Replaces the file, unless another thread of the process is still writing after a while.

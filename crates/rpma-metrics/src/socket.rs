@@ -4,15 +4,18 @@
 use std::ffi::c_int;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read, Write};
-use std::mem::MaybeUninit;
 use std::net::Shutdown;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, fchmod};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use rustix::process::geteuid;
 
 use super::setting;
 
@@ -25,6 +28,8 @@ const REQUEST_SIZE: usize = 8192;
 /// The type of the text: OpenMetrics 1.0, which Prometheus reads.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const BACKLOG: c_int = 16;
+/// The longest path of a socket in bytes, which leaves room for the zero at its end (unix(7)).
+const LONGEST: usize = 107;
 
 /// The descriptor that a child of fork(2) must close: it would keep listening after the parent has ended.
 static LISTENER: AtomicI32 = AtomicI32::new(-1);
@@ -48,8 +53,7 @@ extern "C" fn in_child() {
 pub(super) fn directory() -> PathBuf {
     match setting::variable(c"XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute()) {
         Some(path) => path.join("rpma"),
-        // SAFETY: no arguments, and it never fails (geteuid(2)).
-        None => PathBuf::from(format!("/tmp/rpma-{}", unsafe { libc::geteuid() })),
+        None => PathBuf::from(format!("/tmp/rpma-{}", geteuid().as_raw())),
     }
 }
 
@@ -60,68 +64,44 @@ pub(super) fn prepare(directory: &Path) -> io::Result<()> {
         _ => {}
     }
     let found = fs::symlink_metadata(directory)?;
-    // SAFETY: no arguments, and it never fails (geteuid(2)).
-    let user = unsafe { libc::geteuid() };
-    if found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0 {
+    if found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0 {
         return Ok(());
     }
     let why = format!("{} is not a directory of this user alone", directory.display());
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
-fn check(ret: c_int) -> io::Result<c_int> {
-    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
-}
-
-fn address(path: &Path) -> io::Result<libc::sockaddr_un> {
-    // SAFETY: all-zero is a valid sockaddr_un.
-    let mut address = unsafe { MaybeUninit::<libc::sockaddr_un>::zeroed().assume_init() };
-    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    let name = path.as_os_str().as_bytes();
-    if name.len() >= address.sun_path.len() {
-        let most = address.sun_path.len() - 1;
-        let why = format!("the path of a socket has {most} bytes at most");
+fn address(path: &Path) -> io::Result<SocketAddrUnix> {
+    // rustix accepts a path that leaves no room for the zero.
+    if path.as_os_str().len() > LONGEST {
+        let why = format!("the path of a socket has {LONGEST} bytes at most");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
-    for (to, from) in address.sun_path.iter_mut().zip(name) {
-        *to = *from as _;
-    }
-    Ok(address)
+    Ok(SocketAddrUnix::new(path)?)
 }
 
-const ADDRESS_SIZE: libc::socklen_t = size_of::<libc::sockaddr_un>() as libc::socklen_t;
-
-fn socket(flags: c_int) -> io::Result<OwnedFd> {
-    // SAFETY: socket takes no pointers; the new descriptor has no other owner.
-    unsafe {
-        let fd = check(libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | flags, 0))?;
-        Ok(OwnedFd::from_raw_fd(fd))
-    }
+fn socket(flags: SocketFlags) -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | flags, None)?)
 }
 
-fn bind(address: &libc::sockaddr_un) -> io::Result<UnixListener> {
-    let fd = socket(0)?;
-    // SAFETY: the descriptor is owned here, and `ADDRESS_SIZE` is the length of the address. The mode of the
-    // socket becomes that of the file, restricted by the umask (unix(7)), so that no other user can connect
-    // in between.
-    unsafe {
-        check(libc::fchmod(fd.as_raw_fd(), 0o600))?;
-        check(libc::bind(fd.as_raw_fd(), std::ptr::from_ref(address).cast(), ADDRESS_SIZE))?;
-        check(libc::listen(fd.as_raw_fd(), BACKLOG))?;
-    }
-    Ok(UnixListener::from(fd))
+fn bind(address: &SocketAddrUnix) -> io::Result<UnixListener> {
+    let fd = socket(SocketFlags::empty())?;
+    // The mode of the socket becomes that of the file, restricted by the umask (unix(7)), so that no other
+    // user can connect in between.
+    fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
+    net::bind(&fd, address)?;
+    net::listen(&fd, BACKLOG)?;
+    Ok(fd.into())
 }
 
 /// Whether the path is a socket without a listener.
-fn is_stale(path: &Path, address: &libc::sockaddr_un) -> io::Result<bool> {
+fn is_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<bool> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Ok(false);
     }
     // Non-blocking, in case the backlog of a listener is full.
-    let fd = socket(libc::SOCK_NONBLOCK)?;
-    // SAFETY: the descriptor is owned here, and `ADDRESS_SIZE` is the length of the address.
-    let ret = unsafe { libc::connect(fd.as_raw_fd(), std::ptr::from_ref(address).cast(), ADDRESS_SIZE) };
-    Ok(check(ret).is_err_and(|why| why.kind() == io::ErrorKind::ConnectionRefused))
+    let fd = socket(SocketFlags::NONBLOCK)?;
+    Ok(net::connect(&fd, address) == Err(Errno::CONNREFUSED))
 }
 
 /// A socket that listens.
@@ -289,8 +269,10 @@ mod tests {
         fs::write(&path, "a file").unwrap();
         assert_eq!(listen(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         assert_eq!(fs::read_to_string(&path).unwrap(), "a file");
-        let long = directory.join("x".repeat(200));
-        assert_eq!(listen(&long).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        let longest = directory.join("x".repeat(LONGEST - directory.as_os_str().len() - 1));
+        drop(listen(&longest).unwrap());
+        let longer = PathBuf::from(format!("{}x", longest.display()));
+        assert_eq!(listen(&longer).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(prepare(&directory).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
         fs::remove_dir_all(&directory).unwrap();

@@ -14,12 +14,10 @@ const STACK: usize = 256 * 1024;
 /// process if it has no memory to register one.
 pub(super) fn spawn(body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     extern "C" fn start(arg: *mut c_void) -> *mut c_void {
-        // SAFETY: `arg` is the box that `spawn` has passed to this thread only. The name is a C string of
-        // less than 16 bytes.
-        let body = unsafe {
-            libc::prctl(libc::PR_SET_NAME, c"rpma-metrics".as_ptr());
-            *Box::from_raw(arg.cast::<Box<dyn FnOnce() + Send>>())
-        };
+        // For people alone.
+        let _ = rustix::thread::set_name(c"rpma-metrics");
+        // SAFETY: `arg` is the box that `spawn` has passed to this thread only.
+        let body = unsafe { *Box::from_raw(arg.cast::<Box<dyn FnOnce() + Send>>()) };
         body();
         ptr::null_mut()
     }
