@@ -6,10 +6,9 @@ use object::Endianness;
 use object::elf::{self, FileHeader64};
 use object::read::ReadCache;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
-use std::ffi::CString;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -29,10 +28,12 @@ pub(crate) fn obstacle(program: &Path) -> Option<&'static str> {
     None
 }
 
+/// The name of the attribute with the capabilities of a file (capabilities(7)).
+const CAPABILITIES: &CStr = c"security.capability";
+
 fn has_capabilities(program: &Path) -> bool {
-    let Ok(path) = CString::new(program.as_os_str().as_bytes()) else { return false };
-    // SAFETY: both names are C strings, and getxattr writes nothing if the size is 0.
-    unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
+    // Room for a `struct vfs_ns_cap_data`. Without any, rustix returns 0 instead of the size.
+    rustix::fs::getxattr(program, CAPABILITIES, &mut [0u8; 24]).is_ok_and(|size| size > 0)
 }
 
 /// The number of bytes of a program that are searched for the name of a library.
@@ -98,6 +99,22 @@ mod tests {
     #[test]
     fn an_ordinary_program_has_no_obstacle() {
         assert_eq!(obstacle(&std::env::current_exe().unwrap()), None);
+    }
+
+    #[test]
+    fn a_program_with_file_capabilities_has_one() {
+        let program = std::env::temp_dir().join(format!("rpma-capable-{}", std::process::id()));
+        std::fs::copy("/bin/true", &program).unwrap();
+        assert_eq!(obstacle(&program), None);
+        // VFS_CAP_REVISION_2 with CAP_NET_BIND_SERVICE as permitted (linux/capability.h).
+        let value: Vec<u8> = [2u32 << 24, 1 << 10, 0, 0, 0].into_iter().flat_map(u32::to_le_bytes).collect();
+        let set = rustix::fs::setxattr(&program, CAPABILITIES, &value, rustix::fs::XattrFlags::empty());
+        let found = obstacle(&program);
+        std::fs::remove_file(&program).unwrap();
+        // Without privileges, and not on every file system.
+        if set.is_ok() {
+            assert!(found.is_some_and(|text| text.contains("file capabilities")), "{found:?}");
+        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Captures the library's log through `RPMA_LOG`, to find which provider it chose, and why.
 
-use std::ffi::c_char;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
+
+use rustix::fs::{MemfdFlags, memfd_create};
 
 /// A file in memory that the library logs to.
 pub(crate) struct Messages {
@@ -15,14 +16,10 @@ impl Messages {
     /// Captures messages from now on; the library must not have been loaded yet. Without /proc nothing is
     /// captured.
     pub(crate) fn divert() -> Self {
-        let name: *const c_char = c"rpma messages".as_ptr();
-        // SAFETY: the name is a C string.
-        let fd = unsafe { libc::memfd_create(name, libc::MFD_CLOEXEC) };
-        if fd < 0 {
+        let Ok(fd) = memfd_create(c"rpma messages", MemfdFlags::CLOEXEC) else {
             return Self { file: None };
-        }
-        // SAFETY: the descriptor is new, and only this function has it.
-        let file = unsafe { File::from_raw_fd(fd) };
+        };
+        let file = File::from(fd);
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let file = File::open(&path).is_ok().then_some(file);
         let setting = if file.is_some() { format!("notice,{path},json") } else { "off".to_owned() };

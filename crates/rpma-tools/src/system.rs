@@ -134,6 +134,7 @@ pub(crate) fn interfaces() -> Vec<(String, IpAddr)> {
 /// The limits of locked memory, soft and hard.
 pub(crate) fn memlock() -> Option<(u64, u64)> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // Not by rustix, which does not look at the result.
     // SAFETY: the call writes only to `limit`.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) == 0 };
     known.then_some((limit.rlim_cur, limit.rlim_max))

@@ -2,7 +2,7 @@
 //! Whether the counters of `RPMA_METRICS` can be served. Checks in advance for the errors that a program
 //! would log when it creates its first peer; nothing is created.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rpma_metrics::setting::{self, Setting};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use super::report::Report;
 use crate::top::directories;
@@ -157,16 +158,11 @@ fn is_writable(directory: &Path) -> Found {
 
 /// Whether the effective user may create a file in the directory; nothing is created.
 fn may_create_in(directory: &Path) -> io::Result<()> {
-    let name = CString::new(directory.as_os_str().as_bytes())?;
-    // SAFETY: the name is a C string, which faccessat(2) only reads.
-    let ret =
-        unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::W_OK | libc::X_OK, libc::AT_EACCESS) };
-    if ret == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    Ok(accessat(CWD, directory, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
 }
 
 fn user() -> u32 {
-    // SAFETY: no arguments, and it never fails (geteuid(2)).
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
 
 /// A new file replaces an old one, but not a directory.

@@ -4,9 +4,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, statx};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::provider::Chosen;
 use super::report::{Remedy, Report};
@@ -144,40 +146,19 @@ fn look(path: &Path) -> io::Result<(Mapping, Option<PathBuf>)> {
 /// Maps the file with MAP_SYNC, and removes the mapping at once.
 fn maps_synchronously(file: &File) -> io::Result<()> {
     const LEN: usize = 4096;
+    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED_VALIDATE | MapFlags::SYNC);
     // SAFETY: the kernel chooses the address of the new mapping, which nothing accesses and which is removed
     // here.
     unsafe {
-        let addr = libc::mmap(
-            std::ptr::null_mut(),
-            LEN,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC,
-            file.as_raw_fd(),
-            0,
-        );
-        if addr == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        libc::munmap(addr, LEN);
+        let addr = mmap(std::ptr::null_mut(), LEN, access, flags, file, 0)?;
+        Ok(munmap(addr, LEN)?)
     }
-    Ok(())
 }
 
 /// STATX_ATTR_DAX of statx(2).
 fn is_dax(file: &File) -> bool {
-    // SAFETY: an all-zero statx is valid; the path is empty, so the call examines the descriptor, and `data`
-    // is writable.
-    unsafe {
-        let mut data: libc::statx = std::mem::zeroed();
-        let done = libc::statx(
-            file.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            libc::STATX_BASIC_STATS,
-            &mut data,
-        ) == 0;
-        done && data.stx_attributes & libc::STATX_ATTR_DAX as u64 != 0
-    }
+    statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+        .is_ok_and(|data| data.stx_attributes.contains(StatxAttributes::DAX))
 }
 
 /// The type of the file system, with its mount point and its options about DAX.

@@ -5,42 +5,28 @@
 
 use std::env;
 use std::fs;
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::io::{self, IoSlice};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::pwritev;
 
 use super::report::{Remedy, Report};
 use crate::system::System;
 
-/// The result of a system call.
-fn checked(ret: isize) -> io::Result<isize> {
-    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
-}
-
 /// Tries a file in memory that can be sealed, and written to with pwritev(2).
 fn memory() -> io::Result<()> {
-    const PAGE: i64 = 4096;
-    // SAFETY: the name is a C string; only this function has the new descriptor; the part points to a byte
-    // that outlives the call.
-    unsafe {
-        let fd = checked(libc::memfd_create(
-            c"rpma doctor".as_ptr(),
-            libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING,
-        ) as isize)?;
-        let file = OwnedFd::from_raw_fd(fd as i32);
-        checked(libc::ftruncate(file.as_raw_fd(), PAGE) as isize)?;
-        checked(libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL)
-            as isize)?;
-        let mut byte = 7u8;
-        let part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-        checked(libc::pwritev(file.as_raw_fd(), &part, 1, 0)).map(drop)
-    }
+    const PAGE: u64 = 4096;
+    let file = memfd_create(c"rpma doctor", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&file, PAGE)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::SEAL)?;
+    pwritev(&file, &[IoSlice::new(&[7])], 0)?;
+    Ok(())
 }
 
 /// The private directory of this user for the Unix sockets of listeners; it is created if it does not exist.
 fn directory() -> io::Result<()> {
-    // SAFETY: geteuid takes no pointers.
-    let user = unsafe { libc::geteuid() };
+    let user = rustix::process::geteuid().as_raw();
     let first = if user == 0 { "/run/softverbs".into() } else { format!("/run/user/{user}/softverbs") };
     let mut result = Ok(());
     for path in [first, format!("/tmp/softverbs-{user}")] {
@@ -68,8 +54,12 @@ fn copy() -> io::Result<()> {
     let (from, mut to) = (7u8, 0u8);
     let source = libc::iovec { iov_base: (&raw const from).cast_mut().cast(), iov_len: 1 };
     let target = libc::iovec { iov_base: (&raw mut to).cast(), iov_len: 1 };
-    // SAFETY: both parts point to a byte of this function; getpid takes nothing.
-    checked(unsafe { libc::process_vm_readv(libc::getpid(), &target, 1, &source, 1, 0) }).map(drop)
+    let process = std::process::id() as libc::pid_t;
+    // SAFETY: both parts point to a byte of this function.
+    match unsafe { libc::process_vm_readv(process, &target, 1, &source, 1, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
 }
 
 const DIRECTORY: &str = "a private directory for Unix sockets";

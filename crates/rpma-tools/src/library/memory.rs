@@ -5,11 +5,12 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{c_int, c_void};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
+use rustix::param::page_size;
 
 use super::{Failed, Library, Peer};
 
@@ -61,7 +62,8 @@ impl Drop for Bytes {
         unsafe {
             match self.origin {
                 Origin::Allocated(layout) => dealloc(self.ptr, layout),
-                Origin::Mapped(_) => drop(libc::munmap(self.ptr.cast(), self.len)),
+                // It does not fail for a whole mapping.
+                Origin::Mapped(_) => drop(munmap(self.ptr.cast(), self.len)),
             }
         }
     }
@@ -108,12 +110,10 @@ impl Memory {
 
     /// rpma_mr_reg(3) of the first `len` bytes of a file, which must be at least as long.
     pub(crate) fn of_file(peer: &Peer, file: &File, len: usize, usage: Usage) -> Result<Self, Failed> {
-        let (access, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
+        let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel chooses an unused address.
-        let ptr = unsafe { libc::mmap(ptr::null_mut(), len, access, libc::MAP_SHARED, fd, 0) };
-        if ptr == libc::MAP_FAILED {
-            return Err(format!("mmap: {}", io::Error::last_os_error()));
-        }
+        let ptr = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, file, 0) };
+        let ptr = ptr.map_err(|why| format!("mmap: {why}"))?;
         let file = file.try_clone().map_err(|why| why.to_string())?;
         Self::registered(
             peer,
@@ -163,15 +163,10 @@ impl Memory {
     /// Makes bytes durable with msync(2), if they are in a file.
     pub(crate) fn persist(&self, offset: usize, len: usize) -> io::Result<()> {
         let Origin::Mapped(_) = self.bytes.origin else { return Ok(()) };
-        // SAFETY: sysconf has no requirements.
-        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(ALIGNMENT);
-        let begin = offset.min(self.bytes.len) / page * page;
+        let begin = offset.min(self.bytes.len) / page_size() * page_size();
         let end = offset.saturating_add(len).min(self.bytes.len);
         // SAFETY: the range is in the mapping, which begins at a page boundary.
-        match unsafe { libc::msync(self.bytes.ptr.add(begin).cast(), end - begin, libc::MS_SYNC) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        Ok(unsafe { msync(self.bytes.ptr.add(begin).cast(), end - begin, MsyncFlags::SYNC) }?)
     }
 
     pub(super) fn raw(&self) -> *mut c_void {

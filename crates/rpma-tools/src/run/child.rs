@@ -10,9 +10,14 @@
 use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, parent_id};
 use std::process::Command;
 use std::ptr;
+
+use rustix::io::retry_on_intr;
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, set_parent_process_death_signal, waitpid,
+};
 
 /// Signals that the kernel sends for an instruction of this process; one that is blocked would kill it
 /// without a trace.
@@ -89,16 +94,16 @@ pub(super) fn run(command: &mut Command) -> io::Result<End> {
     // With SIG_IGN, which this process may have inherited, the end of the child would go unnoticed.
     // SAFETY: no function of this program handles the signal.
     let ignores = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) } == libc::SIG_IGN;
-    // SAFETY: no arguments, and it never fails (getpid(2)).
-    let parent = unsafe { libc::getpid() };
+    let parent = std::process::id();
     let prepare = move || {
+        // It fails only if a filter of system calls refuses it.
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+        if parent_id() != parent {
+            // It was killed before.
+            let _ = kill_process(getpid(), Signal::KILL);
+        }
         // SAFETY: the functions may be called in the child of a fork; `before` outlives the calls.
         unsafe {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            if libc::getppid() != parent {
-                // It was killed before.
-                libc::raise(libc::SIGKILL);
-            }
             if ignores {
                 libc::signal(libc::SIGCHLD, libc::SIG_IGN);
             }
@@ -108,7 +113,7 @@ pub(super) fn run(command: &mut Command) -> io::Result<End> {
     };
     // SAFETY: the closure allocates nothing, takes no lock, and makes only async-signal-safe calls.
     let child = unsafe { command.pre_exec(prepare) }.spawn()?;
-    let child = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
+    let child = Pid::from_child(&child);
     loop {
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
         // SAFETY: the set and `info` outlive the call.
@@ -124,8 +129,9 @@ pub(super) fn run(command: &mut Command) -> io::Result<End> {
             // This process reads and writes nothing while the program runs.
             libc::SIGTTIN | libc::SIGTTOU => {}
             _ if signal > 0 && reaches_child(signal, code) => {
+                // Not by rustix, which has no real-time signals.
                 // SAFETY: the child has not been reaped, so its process ID has not been reused.
-                unsafe { libc::kill(child, signal) };
+                unsafe { libc::kill(child.as_raw_pid(), signal) };
             }
             // Interrupted by SIGSTOP and SIGCONT, or the terminal has sent it to the child, too.
             _ => {}
@@ -139,22 +145,14 @@ fn reaches_child(signal: libc::c_int, code: libc::c_int) -> bool {
 }
 
 /// The end of the child, if it has ended. If it has stopped, this process stops, too.
-fn reap(child: libc::pid_t) -> io::Result<Option<End>> {
+fn reap(child: Pid) -> io::Result<Option<End>> {
     loop {
-        let mut status = 0;
-        // SAFETY: `status` is writable.
-        match unsafe { libc::waitpid(child, &mut status, libc::WNOHANG | libc::WUNTRACED) } {
-            0 => return Ok(None),
-            -1 => match io::Error::last_os_error() {
-                why if why.kind() == io::ErrorKind::Interrupted => continue,
-                why => return Err(why),
-            },
-            _ => {}
-        }
-        if libc::WIFSTOPPED(status) {
-            // SAFETY: no memory is passed. It returns when somebody sends SIGCONT, which is then passed on.
-            unsafe { libc::raise(libc::SIGSTOP) };
-        } else if let Some(end) = End::of(status) {
+        let waited = retry_on_intr(|| waitpid(Some(child), WaitOptions::NOHANG | WaitOptions::UNTRACED));
+        let Some((_, status)) = waited? else { return Ok(None) };
+        if status.stopped() {
+            // It returns when somebody sends SIGCONT, which is then passed on.
+            let _ = kill_process(getpid(), Signal::STOP);
+        } else if let Some(end) = End::of(status.as_raw()) {
             return Ok(Some(end));
         }
     }

@@ -10,6 +10,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Signal, set_parent_process_death_signal};
+
 use crate::interrupt;
 
 /// The most that is kept of what a process writes to its standard error output.
@@ -49,9 +51,8 @@ impl Child {
     pub(super) fn start(command: &mut Command) -> Result<Self, String> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let prepare = || {
-            // SAFETY: prctl may be called in the child of a fork. The signal comes when the thread that has
-            // started the process ends, which outlives it.
-            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            // The signal comes when the thread that has started the process ends, which outlives it.
+            let _ = set_parent_process_death_signal(Some(Signal::KILL));
             Ok(())
         };
         // SAFETY: the closure allocates nothing, takes no lock, and makes only async-signal-safe calls.

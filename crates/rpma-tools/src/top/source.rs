@@ -19,9 +19,7 @@ const SIZE: u64 = 64 << 20;
 /// The directories in which `RPMA_METRICS=unix:` creates sockets.
 pub(crate) fn directories() -> Vec<PathBuf> {
     let run_time = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-    // SAFETY: no arguments, and it never fails (geteuid(2)).
-    let user = unsafe { libc::geteuid() };
-    let own = PathBuf::from(format!("/tmp/rpma-{user}"));
+    let own = PathBuf::from(format!("/tmp/rpma-{}", rustix::process::geteuid().as_raw()));
     run_time.map(|path| path.join("rpma")).into_iter().chain([own]).collect()
 }
 
