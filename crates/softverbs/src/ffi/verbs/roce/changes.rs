@@ -24,8 +24,8 @@ use crate::progress::source::Source;
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
 
-/// RTMGRP_LINK, RTMGRP_IPV4_IFADDR and RTMGRP_IPV6_IFADDR of linux/rtnetlink.h.
-const GROUPS: u32 = 0x1 | 0x10 | 0x100;
+/// Interfaces and addresses (rtnetlink(7)).
+const GROUPS: u32 = (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
 /// Messages that are taken from the socket at a time.
 const MESSAGES: usize = 64;
 

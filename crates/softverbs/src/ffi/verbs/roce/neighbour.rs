@@ -5,6 +5,11 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use libc::{
+    NDA_DST, NDA_LLADDR, NUD_FAILED, NUD_INCOMPLETE, RTA_DST, RTA_GATEWAY, RTA_OIF, RTA_SRC, RTM_GETNEIGH,
+    RTM_GETROUTE, RTM_NEWNEIGH, RTM_NEWROUTE,
+};
+
 use crate::ffi::verbs::interfaces;
 use crate::sys::{self, Errno};
 
@@ -15,24 +20,13 @@ const RTR_TIMEOUT: Duration = Duration::from_secs(1);
 /// Timeout of the kernel.
 const KERNEL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Constants of rtnetlink(7) and netlink(7).
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
-const RTM_NEWROUTE: u16 = 24;
-const RTM_GETROUTE: u16 = 26;
-const RTM_NEWNEIGH: u16 = 28;
-const RTM_GETNEIGH: u16 = 30;
-const NLM_F_REQUEST: u16 = 1;
-const NLM_F_DUMP: u16 = 0x300;
-const RTMGRP_NEIGH: u32 = 4;
-const RTA_DST: u16 = 1;
-const RTA_SRC: u16 = 2;
-const RTA_OIF: u16 = 4;
-const RTA_GATEWAY: u16 = 5;
-const NDA_DST: u16 = 1;
-const NDA_LLADDR: u16 = 2;
-/// NUD_INCOMPLETE, NUD_FAILED: the MAC address is unknown.
-const NUD_WITHOUT_ADDRESS: u16 = 0x01 | 0x20;
+/// The constants of netlink(7) that do not have the type of their field in libc.
+const NLMSG_ERROR: u16 = libc::NLMSG_ERROR as u16;
+const NLMSG_DONE: u16 = libc::NLMSG_DONE as u16;
+const NLM_F_REQUEST: u16 = libc::NLM_F_REQUEST as u16;
+const NLM_F_DUMP: u16 = libc::NLM_F_DUMP as u16;
+/// The MAC address is unknown.
+const NUD_WITHOUT_ADDRESS: u16 = NUD_INCOMPLETE | NUD_FAILED;
 /// `struct nlmsghdr`, `struct rtmsg`, `struct ndmsg`, `struct rtattr`.
 const NLMSGHDR_LEN: usize = 16;
 const RTMSG_LEN: usize = 12;
@@ -68,7 +62,7 @@ pub(super) fn check(local: IpAddr, peer: IpAddr, scope: u32) -> Result<(), Errno
 
 fn resolve(local: IpAddr, interface: u32, next: IpAddr, timeout: Duration) -> Result<[u8; 6], Errno> {
     // Subscribed before the neighbour table is read, so that no change is missed.
-    let changes = sys::route_socket(RTMGRP_NEIGH)?;
+    let changes = sys::route_socket(libc::RTMGRP_NEIGH as u32)?;
     let deadline = Instant::now() + timeout;
     let mut has_asked = false;
     loop {
