@@ -13,6 +13,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::net::AddressFamily;
+
 use super::owners;
 use super::slot;
 use crate::socket::Socket;
@@ -109,7 +111,7 @@ impl Claim {
     /// has the port, and one of the two addresses is a wildcard. EOPNOTSUPP: RDMA_PS_IPOIB.
     pub(crate) fn new(space: PortSpace, port: u16, bound: Bound) -> Result<Self, Errno> {
         let address = address(space, port, bound).ok_or(libc::EOPNOTSUPP)?;
-        let socket = Socket::noted(|| sys::datagram_socket(libc::AF_INET))?;
+        let socket = Socket::noted(|| sys::datagram_socket(AddressFamily::INET))?;
         sys::set_option(&socket, libc::IPPROTO_IP, libc::IP_FREEBIND, 1);
         sys::bind_datagrams(&socket, &address.into())?;
         let others = owners::loopback_sockets(Some(sys::effective_user()));

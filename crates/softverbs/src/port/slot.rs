@@ -8,6 +8,8 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use rustix::net::AddressFamily;
+
 use super::Unavailable;
 use crate::limits::SLOT_BUFFER_LEN;
 use crate::socket::Socket;
@@ -95,7 +97,7 @@ pub(crate) fn is_unclaimed(slot: u8) -> bool {
 }
 
 fn bind(slot: u8) -> Result<Socket, Errno> {
-    let socket = Socket::noted(|| sys::datagram_socket(libc::AF_INET))?;
+    let socket = Socket::noted(|| sys::datagram_socket(AddressFamily::INET))?;
     sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, SLOT_BUFFER_LEN);
     // The loopback interface of a network namespace may be down: slots can be claimed nevertheless, but
     // packets cannot be forwarded.

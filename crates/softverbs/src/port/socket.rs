@@ -15,6 +15,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use rustix::net::AddressFamily;
+
 use super::Unavailable;
 use super::slot::Slot;
 use crate::lock;
@@ -173,8 +175,8 @@ impl Sockets {
 
 fn bind(family: Family, with_ip_fields: bool) -> Result<Bound, Errno> {
     let (domain, any): (_, IpAddr) = match family {
-        Family::V4 => (libc::AF_INET, Ipv4Addr::UNSPECIFIED.into()),
-        Family::V6 => (libc::AF_INET6, Ipv6Addr::UNSPECIFIED.into()),
+        Family::V4 => (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
+        Family::V6 => (AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()),
     };
     let socket = Socket::noted(|| sys::datagram_socket(domain))?;
     // Required: options that every supported kernel has and the protocol needs. The others are optional.

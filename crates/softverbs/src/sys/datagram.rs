@@ -3,17 +3,18 @@
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use super::{Errno, again, check, check_len, note_received, owned};
+use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, socket_with};
+
+use super::{Errno, again, check, check_len, note_received, to_errno};
 use crate::cancel::whole;
 
 /// A non-blocking, close-on-exec UDP socket.
-pub(crate) fn datagram_socket(family: i32) -> Result<OwnedFd, Errno> {
-    let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: socket takes no pointers.
-    owned(unsafe { libc::socket(family, kind, 0) })
+pub(crate) fn datagram_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    to_errno(socket_with(family, SocketType::DGRAM, flags, None))
 }
 
 /// Sets an integer socket option that the caller cannot do without.
@@ -25,9 +26,7 @@ pub(crate) fn require_option(fd: &OwnedFd, level: i32, name: i32, value: i32) ->
 
 /// Binds a socket. EADDRINUSE, EADDRNOTAVAIL.
 pub(crate) fn bind_datagrams(fd: &OwnedFd, to: &SocketAddr) -> Result<(), Errno> {
-    let name = Name::of(to);
-    // SAFETY: the name is a socket address of that length, which outlives the call.
-    check(unsafe { libc::bind(fd.as_raw_fd(), name.as_ptr(), name.len()) }).map(drop)
+    to_errno(rustix::net::bind(fd, to))
 }
 
 /// Attaches a filter that selects the socket in the reuseport group of this socket. It replaces an earlier
@@ -43,46 +42,6 @@ pub(crate) fn attach_steering(fd: &OwnedFd, filter: &[libc::sock_filter]) -> Res
         libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, option, (&raw const program).cast(), size)
     })
     .map(drop)
-}
-
-/// A socket address in the form that the kernel takes.
-enum Name {
-    V4(libc::sockaddr_in),
-    V6(libc::sockaddr_in6),
-}
-
-impl Name {
-    fn of(address: &SocketAddr) -> Self {
-        match address {
-            SocketAddr::V4(address) => Self::V4(libc::sockaddr_in {
-                sin_family: libc::AF_INET as libc::sa_family_t,
-                sin_port: address.port().to_be(),
-                sin_addr: libc::in_addr { s_addr: u32::from(*address.ip()).to_be() },
-                sin_zero: [0; 8],
-            }),
-            SocketAddr::V6(address) => Self::V6(libc::sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                sin6_port: address.port().to_be(),
-                sin6_flowinfo: 0,
-                sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
-                sin6_scope_id: address.scope_id(),
-            }),
-        }
-    }
-
-    fn as_ptr(&self) -> *const libc::sockaddr {
-        match self {
-            Self::V4(name) => (&raw const *name).cast(),
-            Self::V6(name) => (&raw const *name).cast(),
-        }
-    }
-
-    fn len(&self) -> libc::socklen_t {
-        match self {
-            Self::V4(name) => size_of_val(name) as libc::socklen_t,
-            Self::V6(name) => size_of_val(name) as libc::socklen_t,
-        }
-    }
 }
 
 const CONTROL_WORDS: usize = 32;
@@ -175,11 +134,11 @@ pub(crate) fn send_datagram(
     if let Some(segment) = segment {
         control.push(libc::SOL_UDP, libc::UDP_SEGMENT, segment);
     }
-    let name = Name::of(&route.to);
+    let name = SocketAddrAny::from(route.to);
     // SAFETY: an all-zero msghdr is a valid one.
     let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
     msg.msg_name = name.as_ptr().cast_mut().cast();
-    msg.msg_namelen = name.len();
+    msg.msg_namelen = name.addr_len();
     // An IoSlice has the layout of an iovec (std).
     msg.msg_iov = parts.as_ptr().cast_mut().cast();
     msg.msg_iovlen = parts.len() as _;
@@ -200,6 +159,9 @@ pub(crate) struct IpFields {
     pub traffic_class: u8,
     pub hop_limit: u8,
 }
+
+/// The length of the longest socket address.
+const NAME_LEN: libc::socklen_t = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
 
 /// What has arrived in one call.
 #[derive(Clone, Copy, Debug)]
@@ -223,7 +185,7 @@ pub(crate) fn receive_datagrams(fd: &OwnedFd, into: &mut [u8]) -> Result<Arrived
     // SAFETY: an all-zero msghdr is a valid one.
     let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
     msg.msg_name = name.as_mut_ptr().cast();
-    msg.msg_namelen = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+    msg.msg_namelen = NAME_LEN;
     msg.msg_iov = &raw mut part;
     msg.msg_iovlen = 1;
     msg.msg_control = control.as_mut_ptr().cast();
@@ -232,8 +194,9 @@ pub(crate) fn receive_datagrams(fd: &OwnedFd, into: &mut [u8]) -> Result<Arrived
     // SAFETY: the message describes the slice `into`, the name and the control buffer, all writable.
     let call = || unsafe { libc::recvmsg(fd.as_raw_fd(), &mut msg, flags) };
     let len = check_len(whole(|| again(call)))?;
-    // SAFETY: it was zeroed, and a sockaddr_in6 consists of numbers.
-    let source = source(unsafe { name.assume_init() }).ok_or(libc::EPROTO)?;
+    // SAFETY: the name has this length, and is that of the source, or zero: of no family.
+    let source = unsafe { SocketAddrAny::read(name.as_ptr().cast(), NAME_LEN) };
+    let source = SocketAddr::try_from(source).map_err(|_| libc::EPROTO)?;
     let is_truncated = msg.msg_flags & libc::MSG_TRUNC != 0;
     let mut arrived = Arrived {
         len: len.min(into.len()),
@@ -279,22 +242,4 @@ pub(crate) fn receive_datagrams(fd: &OwnedFd, into: &mut [u8]) -> Result<Arrived
     // Small packets are no stream, however many there are: their sender waits for acknowledgements.
     note_received(arrived.segment.unwrap_or(len));
     Ok(arrived)
-}
-
-/// The address in the memory that recvmsg has filled in.
-fn source(name: libc::sockaddr_in6) -> Option<SocketAddr> {
-    match i32::from(name.sin6_family) {
-        libc::AF_INET6 => {
-            let address = Ipv6Addr::from(name.sin6_addr.s6_addr);
-            let port = u16::from_be(name.sin6_port);
-            Some(SocketAddrV6::new(address, port, 0, name.sin6_scope_id).into())
-        }
-        libc::AF_INET => {
-            // SAFETY: both consist of numbers, and a sockaddr_in is the shorter one.
-            let name: libc::sockaddr_in = unsafe { std::mem::transmute_copy(&name) };
-            let address = Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr));
-            Some(SocketAddrV4::new(address, u16::from_be(name.sin_port)).into())
-        }
-        _ => None,
-    }
 }

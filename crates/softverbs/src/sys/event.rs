@@ -145,7 +145,7 @@ impl Epoll {
 
 /// Waits until one of the descriptors is ready, up to so many milliseconds (-1: without limit), and returns
 /// how many are. EINTR.
-fn poll(fds: &mut [libc::pollfd], timeout_ms: libc::c_int) -> Result<usize, Errno> {
+pub(super) fn poll(fds: &mut [libc::pollfd], timeout_ms: libc::c_int) -> Result<usize, Errno> {
     // SAFETY: the pointer and the count are those of the slice, which is writable.
     let ready = check(unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout_ms) })?;
     Ok(ready as usize)

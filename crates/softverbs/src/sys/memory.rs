@@ -142,6 +142,8 @@ unsafe fn move_word<T>(from: *const u8, to: *mut u8) {
 }
 
 /// Device and inode of the memfd that has a descriptor with this number, if it is sealed against shrinking.
+/// By number, as the descriptor is the program's, which may close it meanwhile: rustix needs one that stays
+/// open.
 pub(crate) fn sealed_file(number: RawFd) -> Option<(u64, u64)> {
     // SAFETY: the call changes nothing. It fails for files that are not in memory, without a call of their
     // file systems, which may block.
@@ -159,7 +161,7 @@ pub(crate) fn sealed_file(number: RawFd) -> Option<(u64, u64)> {
     }
 }
 
-/// A duplicate of the descriptor with a number, close-on-exec. EBADF: there is none.
+/// A duplicate of the descriptor with a number, close-on-exec, by number as above. EBADF: there is none.
 pub(crate) fn duplicate(number: RawFd) -> Result<OwnedFd, Errno> {
     // SAFETY: the call changes nothing but the table of descriptors.
     owned(unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) })

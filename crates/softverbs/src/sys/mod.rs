@@ -4,10 +4,10 @@
 //! Most are made by rustix, built to call the functions of the C library, which programs and sanitizers may
 //! replace. Called here directly are those that rustix lacks, those whose memory the program may unmap or a
 //! peer may change meanwhile, so that there must not be a slice of it, and those that rustix makes in another
-//! way: eventfd by its number, ppoll for poll, posix_madvise for madvise, preadv64v2 for preadv2, getrlimit64
-//! without a look at the result, epoll_pwait2 without another way for kernels before 5.11. Its memfd_create
-//! looks for the function with dlsym(3), which waits while another thread is in dlopen(3); a constructor that
-//! runs there may wait for the engine.
+//! way: eventfd by its number, ppoll for poll, mmap64 for mmap, posix_madvise for madvise, preadv64v2 for
+//! preadv2, getrlimit64 without a look at the result, epoll_pwait2 without another way for kernels before
+//! 5.11. Its memfd_create looks for the function with dlsym(3), which waits while another thread is in
+//! dlopen(3); a constructor that runs there may wait for the engine.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
