@@ -7,9 +7,14 @@
 //! syslog with its own name afterwards keeps that name. Opening it sends nothing and opens no file
 //! descriptor.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, OsStr, c_int};
 use std::fmt::Write;
+use std::fs::OpenOptions;
+use std::os::fd::IntoRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::abi::rpma_log_level;
 use crate::config::{self, LogError, LogSetting, LogTo};
@@ -76,6 +81,8 @@ fn write(level: rpma_log_level, place: &Place<'_>, subject: &Subject<'_>, messag
 /// Writes a line to a file or to stderr.
 fn write_to(fd: c_int, level: rpma_log_level, place: &Place<'_>, subject: &Subject<'_>, message: &[u8]) {
     let mut line = Text::<LINE_SIZE>::new();
+    // Not by rustix, which looks for the function with dlsym(3): that waits while another thread is in
+    // dlopen(3), whose constructors may wait for this one.
     // SAFETY: no arguments and no preconditions.
     let thread = unsafe { libc::gettid() };
     if JSON.load(Ordering::Relaxed) {
@@ -86,8 +93,9 @@ fn write_to(fd: c_int, level: rpma_log_level, place: &Place<'_>, subject: &Subje
         let _ = write!(line, " [{thread}] ");
         write_line(&mut line, level, place, message);
     }
-    // A single call, so that lines from different threads are not interleaved. SAFETY: the pointer and length
-    // are those of a local buffer. A failure cannot be reported anywhere.
+    // A single call, so that lines from different threads are not interleaved. By number, since the program
+    // may have closed the descriptor. SAFETY: the pointer and length are those of a local buffer. A failure
+    // cannot be reported anywhere.
     unsafe { libc::write(fd, line.as_bytes().as_ptr().cast(), line.as_bytes().len()) };
 }
 
@@ -134,7 +142,7 @@ fn push_member(line: &mut Text<LINE_SIZE>, name: &str, text: &[u8]) {
 /// complete.
 fn write_json(
     line: &mut Text<LINE_SIZE>,
-    now: libc::timespec,
+    now: Duration,
     thread: libc::pid_t,
     level: rpma_log_level,
     place: &Place<'_>,
@@ -142,7 +150,7 @@ fn write_json(
     message: &[u8],
 ) {
     const END: &str = "\"}";
-    let (seconds, micros) = (now.tv_sec, now.tv_nsec / 1000);
+    let (seconds, micros) = (now.as_secs(), now.subsec_micros());
     let (name, file, number) = (config::level_name(level), base_name(place.file), place.line);
     let _ = write!(line, "{{\"time\":{seconds}.{micros:06},\"level\":\"{name}\",\"thread\":{thread},");
     let _ = write!(line, "\"file\":\"{file}\",\"line\":{number},\"function\":\"");
@@ -169,21 +177,20 @@ fn write_json(
     line.end_line();
 }
 
-fn now() -> libc::timespec {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is writable. If the call fails, the time is the epoch.
-    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut now) };
-    now
+/// The time since the epoch.
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// Local time as "Mon DD HH:MM:SS.microseconds".
-fn write_time(line: &mut Text<LINE_SIZE>, now: libc::timespec) {
+fn write_time(line: &mut Text<LINE_SIZE>, now: Duration) {
     let mut stamp = [0_u8; 45];
+    let seconds = now.as_secs() as libc::time_t;
     // SAFETY: an all-zero tm is a value of that type; localtime_r only writes to it, and strftime is given
     // the size of its buffer.
     let done = unsafe {
         let mut broken_down: libc::tm = std::mem::zeroed();
-        !libc::localtime_r(&now.tv_sec, &mut broken_down).is_null()
+        !libc::localtime_r(&seconds, &mut broken_down).is_null()
             && libc::strftime(
                 stamp.as_mut_ptr().cast(),
                 stamp.len(),
@@ -193,7 +200,7 @@ fn write_time(line: &mut Text<LINE_SIZE>, now: libc::timespec) {
     };
     let text = CStr::from_bytes_until_nul(&stamp).ok().filter(|_| done);
     let _ = match text {
-        Some(text) => write!(line, "{}.{:06}", Lossy(text.to_bytes()), now.tv_nsec / 1000),
+        Some(text) => write!(line, "{}.{:06}", Lossy(text.to_bytes()), now.subsec_micros()),
         None => line.write_str("[time error]"),
     };
 }
@@ -232,15 +239,10 @@ fn apply(setting: Result<LogSetting<'_>, LogError<'_>>) {
 
 /// Opens a file for appending.
 fn open(path: &[u8]) -> Result<c_int, Errno> {
-    let mut name = [0_u8; libc::PATH_MAX as usize];
-    if path.len() >= name.len() {
-        return Err(Errno(libc::ENAMETOOLONG));
-    }
-    name[..path.len()].copy_from_slice(path);
-    let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NOCTTY;
-    // SAFETY: the name is terminated, as the rest of the array is zero.
-    let fd = unsafe { libc::open(name.as_ptr().cast(), flags, 0o644) };
-    if fd < 0 { Err(Errno::last()) } else { Ok(fd) }
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o644).custom_flags(libc::O_NOCTTY);
+    let file = options.open(OsStr::from_bytes(path));
+    file.map(IntoRawFd::into_raw_fd).map_err(|why| Errno(why.raw_os_error().unwrap_or(libc::EINVAL)))
 }
 
 extern "C" fn at_load() {
@@ -285,7 +287,7 @@ mod tests {
     #[test]
     fn a_json_line_is_one_object_also_when_it_is_cut() {
         let place = Place { file: c"src/rpma/mr.rs", line: 7, function: "reg" };
-        let now = libc::timespec { tv_sec: 12, tv_nsec: 34_000 };
+        let now = Duration::new(12, 34_000);
         let json = |message: &[u8]| {
             let mut line = Text::new();
             let subject = Subject::default();

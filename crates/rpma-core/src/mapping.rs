@@ -18,6 +18,7 @@ pub(crate) struct Mapping {
 impl Mapping {
     /// Maps at least `len` bytes, initially zero.
     pub(crate) fn new(len: usize) -> Result<Self> {
+        // rustix's page_size() cannot fail, and the failure of this call has a documented error.
         // SAFETY: no preconditions.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         let Some(page) = usize::try_from(page).ok().filter(|page| *page != 0) else {
@@ -25,6 +26,7 @@ impl Mapping {
             return Err(Error::Provider);
         };
         let len = len.checked_next_multiple_of(page).ok_or(Error::NoMem)?;
+        // Not mmap64, which rustix calls: the tests that let calls fail replace mmap.
         // SAFETY: a new anonymous mapping replaces no existing one.
         let addr = unsafe {
             libc::mmap(

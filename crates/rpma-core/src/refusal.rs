@@ -39,11 +39,10 @@ impl Locked {
     /// The current values.
     pub(crate) fn now() -> Option<Self> {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: getrlimit writes only to a local object; sysconf has no requirements.
-        let (known, page) = unsafe {
-            (libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) == 0, libc::sysconf(libc::_SC_PAGESIZE))
-        };
-        let page = u64::try_from(page).ok().filter(|page| *page != 0)?;
+        // Not by rustix, which does not look at the result.
+        // SAFETY: getrlimit writes only to a local object.
+        let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } == 0;
+        let page = rustix::param::page_size() as u64;
         let mut room = [0; 4096];
         let len = File::open("/proc/self/status").and_then(|mut file| file.read(&mut room)).unwrap_or(0);
         let (pinned, capable) = of_status(&room[..len]);
