@@ -14,8 +14,12 @@ mod paths;
 use libc::{c_char, c_int, ssize_t};
 use rdma_sys::ibv_transport_type::IBV_TRANSPORT_IB;
 use std::ffi::CStr;
-use std::io::{Error, Write};
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::io::{Error, Seek, Write};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+
+use rustix::event::epoll;
+use rustix::fs::{Mode, OFlags, SealFlags, fcntl_add_seals};
+use rustix::io::Errno;
 
 use crate::messages;
 pub(crate) use paths::File;
@@ -86,7 +90,11 @@ fn answer<T: Failure>(call: impl FnOnce() -> Result<T, c_int>) -> T {
 }
 
 fn errno() -> c_int {
-    Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+    errno_of(&Error::last_os_error())
+}
+
+fn errno_of(why: &Error) -> c_int {
+    why.raw_os_error().unwrap_or(libc::EIO)
 }
 
 /// open(2). The character device is /dev/null, since a device without a kernel driver has no commands. An
@@ -98,11 +106,11 @@ pub(crate) fn open(file: File, flags: c_int) -> c_int {
             return Err(libc::EEXIST);
         }
         let attribute = match file {
-            // SAFETY: the path is a C string. Without O_CREAT there is no mode to pass.
-            File::Device => match unsafe { libc::open(c"/dev/null".as_ptr(), flags & !libc::O_CREAT) } {
-                -1 => return Err(errno()),
-                fd => return Ok(fd),
-            },
+            File::Device => {
+                let flags = OFlags::from_bits_retain((flags & !libc::O_CREAT) as u32);
+                let opened = rustix::fs::open(c"/dev/null", flags, Mode::empty());
+                return opened.map(IntoRawFd::into_raw_fd).map_err(Errno::raw_os_error);
+            }
             File::Attribute(attribute) => attribute,
         };
         if flags & libc::O_DIRECTORY != 0 {
@@ -123,26 +131,15 @@ pub(crate) fn open(file: File, flags: c_int) -> c_int {
 /// A sealed file in memory.
 fn with_content(content: &[u8], closes_on_exec: bool) -> Result<OwnedFd, c_int> {
     let flags = libc::MFD_ALLOW_SEALING | if closes_on_exec { libc::MFD_CLOEXEC } else { 0 };
+    // Not by rustix, which looks for the function with dlsym(3): that waits while another thread is in
+    // dlopen(3).
     // SAFETY: the name is a C string.
     let fd = owned(unsafe { libc::memfd_create(c"soft0".as_ptr(), flags) })?;
     let mut file = std::fs::File::from(fd);
-    file.write_all(content).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
-    let seals = libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
-    // SAFETY: the calls take no memory; the descriptor is open.
-    unsafe {
-        if libc::lseek(file.as_raw_fd(), 0, libc::SEEK_SET) != 0
-            || libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) != 0
-        {
-            return Err(errno());
-        }
-    }
+    file.write_all(content).and_then(|()| file.rewind()).map_err(|why| errno_of(&why))?;
+    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    fcntl_add_seals(&file, seals).map_err(Errno::raw_os_error)?;
     Ok(file.into())
-}
-
-/// A descriptor that read(2) refuses with EINVAL: that of an epoll set.
-fn unreadable(closes_on_exec: bool) -> Result<OwnedFd, c_int> {
-    // SAFETY: the call takes no memory.
-    owned(unsafe { libc::epoll_create1(if closes_on_exec { libc::EPOLL_CLOEXEC } else { 0 }) })
 }
 
 fn owned(fd: c_int) -> Result<OwnedFd, c_int> {
@@ -151,6 +148,12 @@ fn owned(fd: c_int) -> Result<OwnedFd, c_int> {
     }
     // SAFETY: the caller's system call has just returned this descriptor, so nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A descriptor that read(2) refuses with EINVAL: that of an epoll set.
+fn unreadable(closes_on_exec: bool) -> Result<OwnedFd, c_int> {
+    let flags = if closes_on_exec { epoll::CreateFlags::CLOEXEC } else { epoll::CreateFlags::empty() };
+    epoll::create(flags).map_err(Errno::raw_os_error)
 }
 
 /// stat(2): a character device that everyone can read and write, or a regular file that everyone can read.

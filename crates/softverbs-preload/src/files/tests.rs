@@ -4,6 +4,7 @@
 use std::ffi::CString;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Once;
