@@ -6,6 +6,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use rustix::process::{Signal, getpid, kill_process};
+
 use super::initiator::{Attempt, Initiator, Link, OPERATION, SILENT, event};
 use super::protocol::{GUARD, Kind, LEN, MAX_CONTENT, Message, SLOT, pattern, sum};
 use super::{PART, child};
@@ -399,8 +401,7 @@ fn killed_initiator(initiator: &Initiator) -> Result<String, String> {
 pub(super) fn vanish(initiator: &Initiator) -> Result<(), String> {
     let mut link = initiator.link()?;
     link.ask(Kind::Echo, [0; 3])?;
-    // SAFETY: the signal ends this process, which no handler can prevent.
-    unsafe { libc::raise(libc::SIGKILL) };
+    let _ = kill_process(getpid(), Signal::KILL);
     Err("it was not killed".to_owned())
 }
 
