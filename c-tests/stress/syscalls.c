@@ -28,7 +28,7 @@
 #define BURST 8 /* fewer than a send queue has by default */
 #define MESSAGE 1024
 #define RECEIVES 4
-#define PATIENCE_MS 6000
+#define TIMEOUT_MS 6000
 #define AT_ONCE 6
 /* of one function; later calls of epoll_wait(2) look for work in vain, more often on an idle machine */
 #define MOST_OF_A_CALL 100
@@ -121,7 +121,7 @@ static bool
 next_event(struct scene *scene, struct rpma_conn *conn, enum rpma_conn_event *event)
 {
 	*event = RPMA_CONN_UNDEFINED;
-	EXPECT(readable(event_fd(conn), PATIENCE_MS), "no event of the %s's connection", conn == scene->out ? "initiator" : "target");
+	EXPECT(readable(event_fd(conn), TIMEOUT_MS), "no event of the %s's connection", conn == scene->out ? "initiator" : "target");
 	/* the failure is that of the call alone: the event is still there */
 	return GOOD(rpma_conn_next_event(conn, event)) || GOOD(rpma_conn_next_event(conn, event));
 }
@@ -156,7 +156,7 @@ connect_it(struct scene *scene)
 		!GOOD(rpma_conn_req_connect(&req, NULL, &scene->out)))
 		return false;
 	for (int fd = event_fd(scene->out), ms = 0; !readable(ep_fd(scene->node.ep), 1); ms++) {
-		EXPECT(ms < PATIENCE_MS, "neither a connection request nor an event");
+		EXPECT(ms < TIMEOUT_MS, "neither a connection request nor an event");
 		if (readable(fd, 0) && !readable(ep_fd(scene->node.ep), 100)) {
 			if (next_event(scene, scene->out, &event))
 				EXPECT(event != RPMA_CONN_ESTABLISHED, "established by nobody");
@@ -189,7 +189,7 @@ connect_it(struct scene *scene)
 static bool
 complete(struct scene *scene, struct rpma_cq *cq, uint64_t wr_id, bool sleeps)
 {
-	uint64_t deadline = now_ms() + PATIENCE_MS;
+	uint64_t deadline = now_ms() + TIMEOUT_MS;
 	struct ibv_wc wc;
 	int ret;
 
@@ -242,7 +242,7 @@ use_it(struct scene *scene, bool sleeps, uint32_t seed)
 			    (void *)UNSIGNALLED)))
 			return false;
 	for (unsigned ms = 0; memcmp(scene->offered.ptr + 4096, out, BURST * 8) != 0 && !readable(event_fd(conn), 1); ms++)
-		EXPECT(ms < PATIENCE_MS, "requests without a signal do not arrive");
+		EXPECT(ms < TIMEOUT_MS, "requests without a signal do not arrive");
 	if (!DO(6, rpma_flush(conn, scene->remote, 0, SIZE, RPMA_FLUSH_TYPE_PERSISTENT, RPMA_F_COMPLETION_ALWAYS, (void *)6)))
 		return false;
 	for (uintptr_t i = 0; i < RECEIVES / 2; i++) {
@@ -379,7 +379,7 @@ static struct trial running[AT_ONCE];
 static void
 run_trial(struct side *side, const struct trial *trial, unsigned slot)
 {
-	uint64_t deadline = now_ms() + PATIENCE_MS;
+	uint64_t deadline = now_ms() + TIMEOUT_MS;
 	struct side own = *side;
 	char *memory = pages(4 * SIZE);
 	const char *failed;

@@ -22,7 +22,7 @@ use super::setting;
 /// How long a client may take to begin its request; one that sends nothing gets the plain text.
 const REQUEST: Duration = Duration::from_millis(100);
 /// How long it may take for the whole request, and for each part of the response.
-const PATIENCE: Duration = Duration::from_secs(1);
+const IO_TIMEOUT: Duration = Duration::from_secs(1);
 /// The maximum length of a request.
 const REQUEST_SIZE: usize = 8192;
 /// The type of the text: OpenMetrics 1.0, which Prometheus reads.
@@ -167,7 +167,7 @@ fn parse(request: &[u8]) -> Request {
 /// Reads to the end of the request's head: closing a socket with unread bytes would reset the connection, and
 /// the client would lose the response.
 fn request(stream: &mut UnixStream) -> io::Result<Request> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + IO_TIMEOUT;
     let mut request = Vec::new();
     let mut part = [0; 1024];
     stream.set_read_timeout(Some(REQUEST))?;
@@ -187,7 +187,7 @@ fn request(stream: &mut UnixStream) -> io::Result<Request> {
 
 /// Serves one client. Generates the text when the request has arrived.
 pub(super) fn answer(mut stream: UnixStream, text: impl FnOnce() -> Option<String>) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(IO_TIMEOUT))?;
     let wanted = request(&mut stream)?;
     let (status, text) = match (&wanted, text()) {
         (Request::Other, _) => ("405 Method Not Allowed", String::new()),

@@ -39,7 +39,7 @@ const PART: usize = 64 * 512;
 /// Parts of the table: 33 million descriptors, more than a process may have.
 const PARTS: usize = 1024;
 /// How long a fork waits for the lock before it proceeds without.
-const PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 type Part = [AtomicU64; PART / 64];
 
@@ -135,7 +135,7 @@ extern "C" fn before() {
     // So the fork must not wait for its own thread, nor forever for another one; a socket that is being
     // created or closed may then stay open in the child.
     if !IS_INSIDE.get() {
-        let held = whole(|| lock_until(CHANGING.get(), Instant::now() + PATIENCE));
+        let held = whole(|| lock_until(CHANGING.get(), Instant::now() + LOCK_TIMEOUT));
         FORKING.set(held.map(ManuallyDrop::new));
     }
 }
@@ -323,7 +323,7 @@ pub(crate) mod tests {
     fn a_fork_by_the_thread_that_opens_a_socket_does_not_wait() {
         assert!(in_child(|| {
             let began = Instant::now();
-            undivided(|| in_grandchild(|| true)) && began.elapsed() < PATIENCE
+            undivided(|| in_grandchild(|| true)) && began.elapsed() < LOCK_TIMEOUT
         }));
     }
 }

@@ -14,8 +14,8 @@ use super::report::{Remedy, Report};
 use crate::library::{Event, Library, Peer, Side};
 use crate::messages::Messages;
 
-/// How long to wait for each answer of the other side.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long to wait for each reply of the other side.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Reads that this side would have outstanding.
 const DEPTH: u16 = 1;
 
@@ -49,7 +49,7 @@ enum Answer {
 fn over_tcp(route: &Route, report: &mut Report) {
     let name = route.address.to_string();
     let began = Instant::now();
-    let mut stream = match TcpStream::connect_timeout(&route.target, PATIENCE) {
+    let mut stream = match TcpStream::connect_timeout(&route.target, REPLY_TIMEOUT) {
         Ok(stream) => stream,
         Err(why) => return no_connection(route.target, &why, report),
     };
@@ -88,7 +88,7 @@ fn over_tcp(route: &Route, report: &mut Report) {
             "peer",
             format!(
                 "{name} does not answer an MPA Request within {} s: it speaks another protocol, or its program does not call rpma_ep_next_conn_req",
-                PATIENCE.as_secs()
+                REPLY_TIMEOUT.as_secs()
             ),
             format!("ss -ltnp 'sport = :{}'  # on that host: which program listens", route.target.port()),
         ),
@@ -127,7 +127,7 @@ fn ask(stream: &mut TcpStream) -> std::io::Result<Answer> {
     let mut bytes = Vec::new();
     mpa::encode(&request, &[], &mut bytes).map_err(std::io::Error::other)?;
     stream.write_all(&bytes)?;
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + REPLY_TIMEOUT;
     let mut received = Vec::new();
     let mut room = [0; MAX_FRAME_LEN];
     loop {
@@ -166,9 +166,10 @@ fn over_device(route: &Route, library: &'static Library, messages: &Messages, re
     let outcome = (|| {
         let context = library.context(&route.target.ip().to_string(), Side::Remote)?;
         let peer = Peer::new(library, context)?;
-        let connection = peer.connect(&route.target.ip().to_string(), route.target.port(), PATIENCE, &[])?;
+        let connection =
+            peer.connect(&route.target.ip().to_string(), route.target.port(), REPLY_TIMEOUT, &[])?;
         messages.new_ones();
-        let event = connection.next_event(Instant::now() + 2 * PATIENCE)?;
+        let event = connection.next_event(Instant::now() + 2 * REPLY_TIMEOUT)?;
         let why = messages.reason();
         connection.disconnect();
         Ok::<_, String>((event, why))

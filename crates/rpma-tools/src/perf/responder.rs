@@ -15,7 +15,7 @@ use crate::library::{Connection, Event, Memory, Notify, Peer, Range, Request, Us
 const SPIN: Duration = Duration::from_micros(100);
 /// How long to wait for a refused client to read the reason, and for the event of a connection whose requests
 /// failed.
-const PATIENCE: Duration = Duration::from_secs(1);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,13 +141,17 @@ impl Responder {
     fn respond(&mut self) -> Result<(), String> {
         let Self { connection, mailbox, role, lent } = self;
         let (queue, events) = (connection.queue()?, connection.event_fd()?);
-        let until = (*role == Role::Refused).then(|| Instant::now() + PATIENCE);
+        let until = (*role == Role::Refused).then(|| Instant::now() + EVENT_TIMEOUT);
         let (mut done, mut last) = (Vec::new(), Instant::now());
         loop {
             done.clear();
             if let Err(why) = queue.poll(&mut done) {
                 // When a client disconnects, its posted receives fail.
-                return if has_ended(connection, Instant::now() + PATIENCE)? { Ok(()) } else { Err(why) };
+                return if has_ended(connection, Instant::now() + EVENT_TIMEOUT)? {
+                    Ok(())
+                } else {
+                    Err(why)
+                };
             }
             if let (Some(mailbox), false) = (mailbox.as_mut(), done.is_empty()) {
                 for done in &done {

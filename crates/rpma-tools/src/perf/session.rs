@@ -20,7 +20,7 @@ const WINDOW: usize = MAX_SIZE;
 const LINE: usize = 64;
 /// How long to retry if the server is busy: it may not have detected yet that the previous client has gone,
 /// which takes at most a second.
-const PATIENCE: Duration = Duration::from_secs(2);
+const RETRY_TIME: Duration = Duration::from_secs(2);
 /// The time between two such requests.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -75,7 +75,7 @@ impl Session {
             said.iter().find_map(|line| line.strip_prefix("provider ")?.split(' ').next()).map(str::to_owned);
         let peer = Peer::new(library, context).map_err(Failure::Own)?;
         let config = Config::new(library, timeout)?.queues(2, 2)?;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + RETRY_TIME;
         let welcome = loop {
             match connect(&peer, &config, target, timeout, Wish::Control, messages.as_ref()) {
                 Err(Failure::Busy) if Instant::now() < until => {

@@ -15,7 +15,7 @@ const SPIN: Duration = Duration::from_micros(100);
 /// How often an idle thread checks whether the connection has ended, or whether it must stop.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long to wait for the event of a connection whose requests failed.
-const PATIENCE: Duration = Duration::from_millis(500);
+const EVENT_TIMEOUT: Duration = Duration::from_millis(500);
 /// The maximum latency of the histogram in nanoseconds: a minute.
 const LONGEST: u64 = 60_000_000_000;
 const DIGITS: u8 = 3;
@@ -124,7 +124,7 @@ impl Channel {
         tally.time = until.saturating_duration_since(clock.start);
         let result = result.map_err(|why| {
             // The end of the connection is a better reason than failed requests.
-            let event = connection.next_event(Instant::now() + PATIENCE);
+            let event = connection.next_event(Instant::now() + EVENT_TIMEOUT);
             event.ok().flatten().map_or(why, |event| event.to_string())
         });
         (tally, result)

@@ -22,7 +22,7 @@ const VERSION: u32 = 1;
 /// The maximum length of a line in bytes.
 const LINE: usize = 256 << 10;
 /// How long to wait for a reply.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long to wait for the first call of a testing side, and for each later one: it makes none during all
 /// cases of a pair, which may take 8 minutes. The next testing side waits meanwhile.
 const FIRST: Duration = Duration::from_secs(3);
@@ -126,7 +126,7 @@ pub(super) struct Control {
 
 impl Control {
     pub(super) fn connect(target: SocketAddr) -> Result<Self, String> {
-        let stream = TcpStream::connect_timeout(&target, PATIENCE).map_err(|why| why.to_string())?;
+        let stream = TcpStream::connect_timeout(&target, REPLY_TIMEOUT).map_err(|why| why.to_string())?;
         let local = stream.local_addr().map_err(|why| why.to_string())?.ip();
         let mut stream = BufReader::new(stream);
         match call(&mut stream, &Call::Hello { version: VERSION })? {
@@ -158,7 +158,7 @@ impl Control {
 
 fn call(stream: &mut BufReader<TcpStream>, call: &Call) -> Result<Reply, String> {
     write(stream.get_ref(), call)?;
-    read(stream, PATIENCE)?.ok_or_else(|| "the other side has closed the control connection".to_owned())
+    read(stream, REPLY_TIMEOUT)?.ok_or_else(|| "the other side has closed the control connection".to_owned())
 }
 
 /// The side that starts responders, at the address to which the testing side has connected.
@@ -177,7 +177,7 @@ impl Server {
         while interrupt::wait(&fds, None).map_err(|why| why.to_string())? != Wake::Interrupted {
             let served = self.listener.accept().map_err(|why| why.to_string()).and_then(|(stream, _)| {
                 let local = stream.local_addr().map_err(|why| why.to_string())?.ip().to_canonical();
-                stream.set_write_timeout(Some(PATIENCE)).map_err(|why| why.to_string())?;
+                stream.set_write_timeout(Some(REPLY_TIMEOUT)).map_err(|why| why.to_string())?;
                 Session { server: self, local, children: HashMap::new(), next: 0 }
                     .serve(&mut BufReader::new(stream))
             });

@@ -28,7 +28,7 @@ const SHARED: usize = 32;
 const MAX_CONNECTIONS: u64 = 200;
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// How long to wait for a refused initiator to read the reason.
-const PATIENCE: Duration = Duration::from_secs(2);
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long to ignore requests after one failed, for example for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The number of the completion of an answer.
@@ -209,7 +209,7 @@ impl Endpoint {
     }
 
     fn respond(&mut self) -> Result<(), String> {
-        let until = self.is_refused.then(|| Instant::now() + PATIENCE);
+        let until = self.is_refused.then(|| Instant::now() + REFUSAL_TIMEOUT);
         let mut done = Vec::new();
         loop {
             done.clear();

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::output::printable_lines;
 
-/// How long a process may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a process may take to respond.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The maximum length of a text that is read.
 const SIZE: u64 = 64 << 20;
 
@@ -47,8 +47,8 @@ fn unfiltered(path: &Path) -> io::Result<String> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is neither a socket nor a file"));
     }
     let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
+    stream.set_write_timeout(Some(RESPONSE_TIMEOUT))?;
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
     let answer = match text(stream) {
         Err(why) if why.kind() == io::ErrorKind::WouldBlock => Err(io::ErrorKind::TimedOut.into()),

@@ -30,7 +30,7 @@ use super::process::MOST;
 use super::shared::{EXPORTED_KEYS, SIZE, Shared, Words};
 use crate::config;
 use crate::policy::Policy;
-use crate::policy::settle::{PATIENCE, Settling};
+use crate::policy::settle::{BASE_WAIT, Settling};
 use crate::progress::export::Ledger;
 use crate::progress::wakeup::Wakeup;
 use crate::progress::watch::PeerNotify;
@@ -232,14 +232,14 @@ impl Rings {
     /// that worthwhile.
     #[cold]
     fn wait_until_settled(&self, len: usize) {
-        let Some(patience) = self.settling.patience(len.min(MOST)) else { return };
+        let Some(longest) = self.settling.longest_wait(len.min(MOST)) else { return };
         let since = Instant::now();
         loop {
             let waited = since.elapsed();
-            if waited >= patience {
+            if waited >= longest {
                 return self.settling.has_waited(true);
             }
-            if waited >= PATIENCE {
+            if waited >= BASE_WAIT {
                 // The peer may need this processor.
                 std::thread::yield_now();
             }

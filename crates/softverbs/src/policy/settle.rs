@@ -3,7 +3,7 @@
 //! so that a direct copy is possible.
 //!
 //! Only the thread of the program waits, before it enters the connection. Worst cost of a wrong prediction:
-//! [`PATIENCE`] and the time of the same bytes through the ring, 565 us for the longest copy. After waits
+//! [`BASE_WAIT`] and the time of the same bytes through the ring, 565 us for the longest copy. After waits
 //! that did not help, up to [`MOST_SKIPPED`] requests do not wait.
 #![forbid(unsafe_code)]
 
@@ -17,12 +17,12 @@ use super::{Cost, Policy};
 const WORTH_A_WAIT: usize = 16 * 1024;
 /// The longest such wait, to which the time of the same bytes through the ring at 2 GB/s is added: they would
 /// follow the bytes that are in it.
-pub(crate) const PATIENCE: Duration = Duration::from_micros(40);
+pub(crate) const BASE_WAIT: Duration = Duration::from_micros(40);
 const RING_BYTES_PER_NS: usize = 2;
 /// Several small copies that were not made since the last wait are worth a shorter one: a stream of requests
 /// through the ring would never leave it otherwise. Each counts as this many bytes.
 const SMALL_COPY: usize = 1024;
-const SMALL_PATIENCE: Duration = Duration::from_micros(5);
+const SMALL_COPY_WAIT: Duration = Duration::from_micros(5);
 const MOST_SKIPPED: u32 = 31;
 
 /// The outcome of earlier waits of a connection. Only predictions depend on it, so it needs no ordering among
@@ -37,7 +37,7 @@ pub(crate) struct Settling {
 }
 
 impl Policy for Settling {
-    /// [`PATIENCE`] and 1 MiB through the ring.
+    /// [`BASE_WAIT`] and 1 MiB through the ring.
     const WORST: Cost = Cost::Delay(Duration::from_micros(565));
 
     fn new(mode: Mode) -> Self {
@@ -53,11 +53,11 @@ impl Policy for Settling {
 impl Settling {
     /// How long to wait before a request of `len` bytes, at most those of the longest copy, if the peer has
     /// not processed all bytes.
-    pub(crate) fn patience(&self, len: usize) -> Option<Duration> {
+    pub(crate) fn longest_wait(&self, len: usize) -> Option<Duration> {
         let pays = self.decisions.prescribed().unwrap_or_else(|| self.pays(len));
         pays.then(|| match len {
-            0..WORTH_A_WAIT => SMALL_PATIENCE,
-            _ => PATIENCE + Duration::from_nanos((len / RING_BYTES_PER_NS) as u64),
+            0..WORTH_A_WAIT => SMALL_COPY_WAIT,
+            _ => BASE_WAIT + Duration::from_nanos((len / RING_BYTES_PER_NS) as u64),
         })
     }
 
@@ -90,22 +90,25 @@ mod tests {
         let settling = Settling::new(Mode::Adaptive);
         let skips = |settling: &Settling| settling.skips.load(Ordering::Relaxed);
         for expected in [1, 3, 7, 15, MOST_SKIPPED, MOST_SKIPPED] {
-            assert!(settling.patience(WORTH_A_WAIT).is_some());
+            assert!(settling.longest_wait(WORTH_A_WAIT).is_some());
             settling.has_waited(true);
             assert_eq!(skips(&settling), expected);
-            (0..expected).for_each(|_| assert_eq!(settling.patience(WORTH_A_WAIT), None));
+            (0..expected).for_each(|_| assert_eq!(settling.longest_wait(WORTH_A_WAIT), None));
         }
-        assert!(settling.patience(WORTH_A_WAIT).is_some());
+        assert!(settling.longest_wait(WORTH_A_WAIT).is_some());
         settling.has_waited(false);
-        assert!(settling.patience(WORTH_A_WAIT).is_some(), "a wait that helped is followed by the next one");
+        assert!(
+            settling.longest_wait(WORTH_A_WAIT).is_some(),
+            "a wait that helped is followed by the next one"
+        );
     }
 
     #[test]
     fn a_wait_has_a_limit_and_small_requests_seldom_wait() {
         let settling = Settling::new(Mode::Adaptive);
-        assert!(settling.patience(1 << 20).is_some());
-        let waits: Vec<_> = (0..64).filter_map(|_| settling.patience(8)).collect();
-        assert_eq!(waits, [SMALL_PATIENCE; 4], "one in 16");
+        assert!(settling.longest_wait(1 << 20).is_some());
+        let waits: Vec<_> = (0..64).filter_map(|_| settling.longest_wait(8)).collect();
+        assert_eq!(waits, [SMALL_COPY_WAIT; 4], "one in 16");
     }
 
     #[cfg(not(loom))]
@@ -113,9 +116,9 @@ mod tests {
         fn costs(mode: Mode) -> Vec<Cost> {
             let settling = Self::new(mode);
             let wait = |len| {
-                let longest = settling.patience(len).unwrap_or_default();
+                let longest = settling.longest_wait(len).unwrap_or_default();
                 let of_ring = Duration::from_nanos(len as u64 / 2);
-                assert!(longest <= PATIENCE + of_ring, "{longest:?} for {len} bytes, {mode:?}");
+                assert!(longest <= BASE_WAIT + of_ring, "{longest:?} for {len} bytes, {mode:?}");
                 settling.has_waited(true);
                 Cost::Delay(longest)
             };
@@ -127,7 +130,7 @@ mod tests {
     fn a_mode_decides_whatever_the_outcome_of_earlier_waits() {
         let waits = |mode| {
             let settling = Settling::new(mode);
-            let requests = (0..100).map(|_| settling.patience(8));
+            let requests = (0..100).map(|_| settling.longest_wait(8));
             requests.filter_map(|wait| wait.inspect(|_| settling.has_waited(true))).count()
         };
         assert_eq!((waits(Mode::Never), waits(Mode::Always)), (0, 100));

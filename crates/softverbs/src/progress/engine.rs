@@ -188,16 +188,16 @@ impl Engine {
         self.wake();
     }
 
-    /// Puts a connection on the deferred list, to be driven after at most `patience`. Its turn has the bit of
+    /// Puts a connection on the deferred list, to be driven after at most `max_delay`. Its turn has the bit of
     /// this list. A timer wakes the engine, which would otherwise preempt the posting thread; one timer
     /// serves all connections deferred until it expires.
-    pub(crate) fn list_later(&self, connection: Arc<dyn Driven>, patience: Duration) {
-        let due = Instant::now() + patience;
+    pub(crate) fn list_later(&self, connection: Arc<dyn Driven>, max_delay: Duration) {
+        let due = Instant::now() + max_delay;
         let mut later = lock(&self.later);
         later.connections.push(connection);
         if later.due.is_none_or(|known| due < known) {
             later.due = Some(due);
-            if sys::timer_start(&self.later_timer, patience).is_err() {
+            if sys::timer_start(&self.later_timer, max_delay).is_err() {
                 later.due = None;
                 let now = std::mem::take(&mut later.connections);
                 drop(later);
