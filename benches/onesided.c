@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * onesided.c -- reads and writes of every size, in bursts and on several connections, while the target's
- * program sleeps. `rpma perf` measures those that come one at a time.
+ * program sleeps. `rpma perf` does not replace it: it signals each request, and has a thread per connection.
+ * Here only the last request of a burst is signalled, and one thread serves all connections.
  */
 #include "bench.h"
 

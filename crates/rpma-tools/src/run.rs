@@ -105,7 +105,8 @@ pub(crate) struct Run {
     /// The transport of soft0, the same at both ends; without it SOFTVERBS_TRANSPORT, or else auto
     #[arg(long, value_name = "TRANSPORT", value_enum)]
     transport: Option<Transport>,
-    /// Reject what an RDMA adapter rejects, instead of permitting it; with "warn" only log it, once per place
+    /// Reject what an RDMA adapter rejects, instead of permitting it; with "warn" only log it, once per queue
+    /// pair or completion queue
     #[arg(long, value_name = "MODE", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "adapter")]
     strict: Option<Strict>,
     /// Fail with status 123 if strict mode (warn, without --strict) finds misuses in the program or in
