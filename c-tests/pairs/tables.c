@@ -23,7 +23,7 @@ extern const struct test signals_tests[];
 extern const struct test forks_tests[];
 extern const struct test cancel_tests[];
 extern const struct test alive_tests[];
-extern const struct test strangers_tests[];
+extern const struct test hostile_tests[];
 extern const struct test words_tests[];
 extern const struct test direct_tests[];
 extern const struct test held_tests[];
@@ -35,5 +35,5 @@ extern const struct test faults_tests[];
 
 const struct test *const tables[] = {data_tests, message_tests, flush_tests, slow_tests, queue_tests, connect_tests,
 	end_tests, access_tests, process_tests, overrun_tests, threads_tests, stacks_tests, acceptors_tests, deliver_tests, calls_tests,
-	registrations_tests, batch_tests, signals_tests, forks_tests, cancel_tests, alive_tests, strangers_tests, words_tests,
+	registrations_tests, batch_tests, signals_tests, forks_tests, cancel_tests, alive_tests, hostile_tests, words_tests,
 	local_tests, direct_tests, held_tests, strict_tests, remote_tests, reasons_tests, faults_tests, NULL};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * strangers.c -- connections to the port from outside: silent, closed, or many, they neither block other
- * peers nor exhaust the resources of the program.
+ * hostile.c -- TCP connections to the port from other programs: silent, closed, or many, they neither block
+ * other peers nor exhaust the resources of the program.
  */
 #include "link.h"
 
@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define STRANGERS 1100
+#define SILENT 1100
 #define NORMAL 10
 #define GARBAGE 2000
 
@@ -32,9 +32,9 @@ allow_descriptors(rlim_t wanted)
 	EXPECT(setrlimit(RLIMIT_NOFILE, &limit) == 0, "%s", strerror(errno));
 }
 
-/* connect(2) of a new socket, which is in *fd; its errno, or 0. */
+/* Connects a new socket, *fd, to the port of the target. Returns the errno of connect(2), or 0. */
 static int
-knock(struct side *side, int *fd)
+try_connect(struct side *side, int *fd)
 {
 	struct sockaddr_in addr = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(side->port))};
 
@@ -44,20 +44,20 @@ knock(struct side *side, int *fd)
 }
 
 static int
-stranger(struct side *side)
+raw_connect(struct side *side)
 {
-	int fd, error = knock(side, &fd);
+	int fd, error = try_connect(side, &fd);
 
 	EXPECT(error == 0, "%s", strerror(error));
 	return fd;
 }
 
-/* One that sends a complete MPA Request. */
+/* Connects and sends a complete MPA Request. */
 static int
-asking_stranger(struct side *side)
+request_connection(struct side *side)
 {
 	unsigned char request[20] = "MPA ID Req Frame";
-	int fd = stranger(side);
+	int fd = raw_connect(side);
 
 	request[17] = 1; /* the revision */
 	EXPECT(send(fd, request, sizeof(request), MSG_NOSIGNAL) == sizeof(request), "%s", strerror(errno));
@@ -78,7 +78,7 @@ await_sockets(unsigned wanted, bool at_most)
 	EXPECT(false, "%u sockets, expected %s %u", sockets, at_most ? "at most" : "at least", wanted);
 }
 
-/* Its own files can be opened at any time, and each program that asks for a connection gets one. */
+/* The program can still open files, and each real connection attempt succeeds. */
 static void
 crowded_target(struct side *side)
 {
@@ -109,17 +109,20 @@ crowded_target(struct side *side)
 static void
 crowding_initiator(struct side *side)
 {
-	static int fds[STRANGERS];
+	static int fds[SILENT];
 	struct region local;
 	struct node node;
 
-	/* less than strangers are given, so that it is not enough to wait until they have to go */
+	/*
+	 * shorter than the 5 s after which incomplete requests are closed, so waiting for that does not
+	 * suffice
+	 */
 	setenv("SOFTVERBS_REPLY_TIMEOUT_MS", "2000", 1);
 	allow_descriptors(4096);
 	open_initiator(&node, side);
 	region_new(&node, &local, 4096, USAGE_ALL);
-	for (int i = 0; i < STRANGERS; i++)
-		fds[i] = stranger(side);
+	for (int i = 0; i < SILENT; i++)
+		fds[i] = raw_connect(side);
 	sleep_ms(300);
 	say(side, 's');
 	for (int i = 0; i < NORMAL; i++) {
@@ -129,7 +132,7 @@ crowding_initiator(struct side *side)
 		read_part(&link, &local, 0, 0, 4096);
 		end_link(&link);
 	}
-	for (int i = 0; i < STRANGERS; i++)
+	for (int i = 0; i < SILENT; i++)
 		close(fds[i]);
 	close_with_region(&node, &local);
 }
@@ -137,8 +140,8 @@ crowding_initiator(struct side *side)
 #define GONE 40
 
 /*
- * What nobody has fetched is given up when its peer goes; one request may be left, for a program that was
- * told of it.
+ * A pending request is discarded when its peer disconnects. One may remain: the program was already notified
+ * of it.
  */
 static void
 unfetched_target(struct side *side)
@@ -182,7 +185,7 @@ gone_initiator(struct side *side)
 	open_initiator(&node, side);
 	hear(side, 'b');
 	for (int i = 0; i < GONE; i++)
-		fds[i] = asking_stranger(side);
+		fds[i] = request_connection(side);
 	say(side, 'c');
 	hear(side, 'g');
 	for (int i = 0; i < GONE; i++)
@@ -196,7 +199,7 @@ gone_initiator(struct side *side)
 
 #define AT_ONCE 1000
 
-/* More at once than the process may have pending: the others wait, and all are served. */
+/* More simultaneous requests than may be pending: the rest wait in the backlog, and all are served. */
 static void
 burst_target(struct side *side)
 {
@@ -227,12 +230,12 @@ burst_initiator(struct side *side)
 	allow_descriptors(4096);
 	hear(side, 'L');
 	for (int i = 0; i < AT_ONCE; i++)
-		fds[i] = asking_stranger(side);
+		fds[i] = request_connection(side);
 	say(side, 's');
 	for (int i = 0; i < AT_ONCE; i++) {
 		char reply[20];
 
-		/* a rejection is a reply; a connection that was closed for want of room gets none */
+		/* a rejection is a reply; a connection that was closed at the limit gets none */
 		EXPECT(recv(fds[i], reply, sizeof(reply), MSG_WAITALL) == sizeof(reply), "connection %d: %s", i, strerror(errno));
 		close(fds[i]);
 	}
@@ -240,7 +243,7 @@ burst_initiator(struct side *side)
 	say(side, 'd');
 }
 
-/* The port is free when the endpoint is deleted, whoever is still connected to it. */
+/* The port is free when the endpoint is deleted, although peers are still connected to it. */
 static void
 port_target(struct side *side)
 {
@@ -272,14 +275,14 @@ port_initiator(struct side *side)
 	for (int i = 0; i < 20; i++) {
 		hear(side, 'a');
 		/*
-		 * one says nothing, one begins; the kernel may have accepted a third one, and the target not
-		 * yet
+		 * one sends nothing, one a part of a request; the kernel may have accepted a third one that
+		 * the target has not
 		 */
-		stranger(side);
-		EXPECT(send(stranger(side), "MPA", 3, MSG_NOSIGNAL) == 3);
+		raw_connect(side);
+		EXPECT(send(raw_connect(side), "MPA", 3, MSG_NOSIGNAL) == 3);
 		say(side, 'a');
-		/* or the listener is being closed, and nobody is there for a moment */
-		error = knock(side, &third);
+		/* or the listener is being closed, and nothing listens for a moment */
+		error = try_connect(side, &third);
 		EXPECT(error == 0 || error == ECONNRESET || error == ECONNREFUSED, "%s", strerror(error));
 	}
 	hear(side, 'd');
@@ -298,7 +301,7 @@ count_line(enum rpma_log_level level, const char *file, const int line, const ch
 	lines++;
 }
 
-/* At the default level: some lines, however many connections come to nothing. */
+/* At the default level, log lines are limited, however many connections fail. */
 static void
 logging_target(struct side *side)
 {
@@ -322,7 +325,7 @@ noisy_initiator(struct side *side)
 	open_initiator(&node, side);
 	for (int i = 0; i < GARBAGE; i++) {
 		static const char http[] = "GET / HTTP/1.1\r\n\r\n";
-		int fd = stranger(side);
+		int fd = raw_connect(side);
 		char end;
 
 		EXPECT(send(fd, http, sizeof(http) - 1, MSG_NOSIGNAL) > 0, "%s", strerror(errno));
@@ -340,7 +343,7 @@ waiting_target(struct side *side)
 	hear(side, 'd');
 }
 
-/* What is no port is an error, and not another port. */
+/* An invalid port is an error, not another port. */
 static void
 service_initiator(struct side *side)
 {
@@ -360,9 +363,9 @@ service_initiator(struct side *side)
 	close_node(&node);
 }
 
-const struct test strangers_tests[] = {
-	{"1100-silent-strangers", crowded_target, crowding_initiator, .seconds = 60},
-	{"unfetched-requests-of-gone-strangers", unfetched_target, gone_initiator},
+const struct test hostile_tests[] = {
+	{"1100-silent-connections", crowded_target, crowding_initiator, .seconds = 60},
+	{"unfetched-requests-of-gone-peers", unfetched_target, gone_initiator},
 	{"1000-requests-at-once", burst_target, burst_initiator, .seconds = 60},
 	{"port-free-after-shutdown", port_target, port_initiator},
 	{"garbage-does-not-fill-the-log", logging_target, noisy_initiator},
