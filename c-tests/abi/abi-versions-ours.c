@@ -181,7 +181,7 @@ static void defaults(void **state)
 		assert_non_null(dlsym(library, rows[i].name));
 }
 
-/* Union C1: the one name that stands for two functions. */
+/* One name with two functions, each at its own version node. */
 static void two_forms_of_completion_get(void **state)
 {
 	const char *name = "rpma_conn_completion_get";

@@ -244,7 +244,7 @@ static struct rpma_conn_req *incoming(void)
 	CALL(rpma_ep_listen(peer, ADDR, PORT, &ep), "%s", obj(ep));
 	if (!live(ep))
 		return NULL;
-	mock_cm_event(RDMA_CM_EVENT_CONNECT_REQUEST, mock_named("id0"), "knock", 5);
+	mock_cm_event(RDMA_CM_EVENT_CONNECT_REQUEST, mock_named("id0"), "hello", 5);
 	CALL(rpma_ep_next_conn_req(ep, cfg, &req), "%s", obj(req));
 	return live(req) ? req : NULL;
 }

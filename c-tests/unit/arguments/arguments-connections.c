@@ -31,8 +31,7 @@ static const struct rpma_conn_private_data no_ptr = {NULL, 1}, no_len = {&byte, 
 
 /*
  * A request is used up whatever the other arguments are: an outgoing one is deleted, an incoming one
- * rejected. The original does not destroy the id of an incoming one (union, latent bugs: passive CM ids never
- * destroyed).
+ * rejected. The original does not destroy the id of an incoming one (../../differential/differences.tsv).
  */
 #define DELETED "rdma_destroy_qp(id3)\nibv_destroy_cq(cq2)\nibv_destroy_comp_channel(chan2)\nrdma_destroy_id(id3)"
 #define REJECTED "rdma_destroy_qp(id4)\nibv_destroy_cq(cq3)\nibv_destroy_comp_channel(chan3)\n" \

@@ -84,7 +84,7 @@ static const struct row rows[] = {
 	TWO_POINTERS(rpma_mr_get_descriptor_size, MR),
 	TWO_POINTERS(rpma_mr_get_ptr, MR),
 	TWO_POINTERS(rpma_mr_get_size, MR),
-	/* of NULL the original crashes, and it cuts the length to 32 bits: union, latent bugs */
+	/* the original crashes with a NULL region, and truncates the length to 32 bits */
 	{ROW("rpma_mr_advise", rpma_mr_advise, NIL, V(0), V(8), V(0), V(0)), .library = OURS},
 	{ROW("rpma_mr_advise", rpma_mr_advise, NIL, V(0), V(64), V(IBV_ADVISE_MR_ADVICE_PREFETCH), V(0)), .library = OURS},
 	{ROW("rpma_mr_advise", rpma_mr_advise, MR, V(0), V(1ul << 32), V(IBV_ADVISE_MR_ADVICE_PREFETCH), V(0)),

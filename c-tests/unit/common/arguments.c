@@ -49,7 +49,7 @@ static void make_incoming(const struct row *row)
 	for (const struct argument *a = row->arguments; a->kind != LAST; a++) {
 		if (a->word == (uintptr_t)&a_incoming) {
 			struct rpma_ep *ep = a_ep;
-			mock_cm_event(RDMA_CM_EVENT_CONNECT_REQUEST, mock_named("id2"), "knock", 5);
+			mock_cm_event(RDMA_CM_EVENT_CONNECT_REQUEST, mock_named("id2"), "hello", 5);
 			assert_int_equal(rpma_ep_next_conn_req(ep, NULL, &a_incoming), 0);
 			mock_original_leaks("id4");
 			fx_forget();

@@ -97,9 +97,9 @@ const char *mock_call_line(int i);
 const char *mock_misuse_text(void);
 
 /*
- * A sequence of calls that a function makes, with what undoes each of them (several
- * calls are separated by newlines). `retry` is a second attempt that ours makes and
- * the original does not: a queue pair without inline data (union C9).
+ * A sequence of calls that a function makes, with the calls that undo each of them, separated by newlines.
+ * `retry` is a second attempt that ours makes and the original does not: a queue pair without inline data,
+ * where the device refuses one with it.
  */
 struct step {
 	const char *call;   /* "ibv_create_cq(...)"; NULL: made before the sequence, only undone in it */

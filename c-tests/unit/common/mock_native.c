@@ -6,7 +6,7 @@
 
 #include "mock_impl.h"
 
-/* Also where the installed header does not know the last two. */
+/* Also with an installed header that lacks the last two. */
 struct native_qp {
 	char head[offsetof(struct ibv_qp_ex, wr_abort) + sizeof(void *)];
 	void (*atomic_write)(struct ibv_qp_ex *, uint32_t, uint64_t, const void *);

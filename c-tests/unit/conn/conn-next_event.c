@@ -52,7 +52,7 @@ static void no_event(void **state)
 	SILENT();
 }
 
-/* Union C15: what a non-blocking descriptor gives; the manual promises NO_EVENT. */
+/* EAGAIN of a non-blocking descriptor, for which the manual documents NO_EVENT. */
 static void no_event_non_blocking(void **state)
 {
 	enum rpma_conn_event event = NO_VALUE;

@@ -72,7 +72,7 @@ static void receive_cq(void **state)
 		"ibv_req_notify_cq(cq1, 0)");
 }
 
-/* The flag is optional, and `flags` means nothing. */
+/* The flag is optional, and `flags` is ignored. */
 static void without_is_rcq(void **state)
 {
 	struct rpma_cq *got = NULL;
@@ -121,27 +121,27 @@ static void no_event(void **state)
 	}
 }
 
-/* Ours acknowledges (union, latent bugs): else destroying that CQ would wait for ever. */
+/* Ours acknowledges the event; otherwise destroying that CQ would block forever. */
 static void unknown_cq(void **state)
 {
-	struct ibv_cq *stranger = ibv_create_cq(CTX, 1, NULL, NULL, 0);
+	struct ibv_cq *unrelated = ibv_create_cq(CTX, 1, NULL, NULL, 0);
 	struct rpma_cq *got = UNTOUCHED;
 	bool is_rcq = true;
 
 	(void)state;
 	mock_forget_calls();
-	mock_cq_event(stranger);
+	mock_cq_event(unrelated);
 	assert_int_equal(rpma_conn_wait(conn, 0, &got, &is_rcq), RPMA_E_UNKNOWN);
 	assert_ptr_equal(got, UNTOUCHED);
 	assert_true(is_rcq);
 	if (original()) {
 		CALLS("ibv_get_cq_event(chan0) = cq2");
-		ibv_ack_cq_events(stranger, 1);
+		ibv_ack_cq_events(unrelated, 1);
 	} else {
 		CALLS("ibv_get_cq_event(chan0) = cq2", "ibv_ack_cq_events(cq2, 1)");
 	}
 	ONE_ERROR("");
-	ibv_destroy_cq(stranger);
+	ibv_destroy_cq(unrelated);
 	mock_forget_calls();
 }
 

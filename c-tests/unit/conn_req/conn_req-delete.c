@@ -60,7 +60,9 @@ static void active_on_shared_channel(void **state)
 	fx_cfg_delete(&cfg);
 }
 
-/* The passive side says no. Ours then destroys the id (union, latent bugs) and its channel. */
+/*
+ * The passive side rejects the request. Ours then destroys the id, which the original leaks, and its channel.
+ */
 static void passive(void **state)
 {
 	struct rpma_ep *ep = fx_ep(peer);

@@ -120,7 +120,7 @@ static void clean_up_fails_too(void **state)
 		QP_LINE("id0", "cq0", "8") " ! EIO"};
 	int n = 8;
 	if (!original())
-		want[n++] = QP_LINE("id0", "cq0", "0") " ! EIO"; /* union C9 */
+		want[n++] = QP_LINE("id0", "cq0", "0") " ! EIO"; /* second attempt */
 	want[n++] = "ibv_destroy_cq(cq0) ! EBUSY";
 	want[n++] = "ibv_destroy_comp_channel(chan0) ! EBUSY";
 	want[n++] = "rdma_destroy_id(id0) ! EBUSY";

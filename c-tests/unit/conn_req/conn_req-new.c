@@ -199,7 +199,7 @@ static void srq_and_one_cq(void **state)
 	fx_srq_delete(&srq);
 }
 
-/* Union C9: a device without inline data still gets a queue pair. */
+/* A queue pair is created on a device without inline data, too. */
 static void no_inline_data(void **state)
 {
 	struct rpma_conn_req *req = UNTOUCHED;

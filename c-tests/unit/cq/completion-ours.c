@@ -2,7 +2,7 @@
 
 /*
  * The completion calls of 0.9.0 to 0.11.0, which later releases lack: rpma_conn_completion_get in its two
- * forms (union C1, C3), rpma_cq_get_completion, rpma_conn_completion_wait, rpma_conn_get_completion_fd.
+ * forms, rpma_cq_get_completion, rpma_conn_completion_wait, rpma_conn_get_completion_fd.
  */
 
 #include <arpa/inet.h>
@@ -158,7 +158,7 @@ static void poll_fails(void **state)
 	}
 }
 
-/* The opcodes that have a name; native flush and atomic write as what they replace (C11). */
+/* The opcodes with a name; native flush counts as a read, and native atomic write as a write. */
 static const struct { int opcode; enum rpma_op op; } known[] = {
 	{IBV_WC_SEND, RPMA_OP_SEND},
 	{IBV_WC_RDMA_WRITE, RPMA_OP_WRITE},
@@ -196,13 +196,13 @@ static void immediate_data(void **state)
 		assert_int_equal(take(w, wc(IBV_WC_RECV, IBV_WC_WITH_IMM)), 0);
 		assert_int_equal(out.c.op, RPMA_OP_RECV);
 		if (w->old) {
-			expect_canary(OLD_SIZE, sizeof(out)); /* union C1: the caller's object ends at 24 */
+			expect_canary(OLD_SIZE, sizeof(out)); /* an object of 0.9.0 ends at 24 */
 			continue;
 		}
 		assert_int_equal(out.c.flags, IBV_WC_WITH_IMM);
 		assert_int_equal(out.c.imm, 0xa1b2c3d4);
 		expect_canary(28, sizeof(out));
-		/* the flag on something that is not a receive means nothing */
+		/* the flag is ignored in completions other than those of receives */
 		assert_int_equal(take(w, wc(IBV_WC_SEND, IBV_WC_WITH_IMM)), 0);
 		expect_canary(24, sizeof(out));
 	}
@@ -213,7 +213,7 @@ static void write_with_immediate_data(void **state)
 	(void)state;
 	FOR_EACH_WAY(w) {
 		int ret = take(w, wc(IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_WITH_IMM));
-		if (w->old) { /* union C1: 0.9.0 has no such operation */
+		if (w->old) { /* 0.9.0 has no such operation */
 			assert_int_equal(ret, RPMA_E_NOSUPP);
 			expect_canary(OLD_SIZE, sizeof(out));
 			ONE_ERROR("");
@@ -313,7 +313,7 @@ static void wait_fails(void **state)
 	ONE_ERROR(strerror(EIO));
 }
 
-/* Union C2. */
+/* Completions of a shared channel are waited for with rpma_conn_wait() only. */
 static void wait_on_shared_channel(void **state)
 {
 	(void)state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * rpma_atomic_write on a queue pair without inline data (union C9: the original cannot create such a
- * connection), and rpma_write_atomic, which the latest releases lack.
+ * rpma_atomic_write on a queue pair without inline data (the original cannot create such a connection), and
+ * rpma_write_atomic, which the latest releases lack.
  */
 
 #include "data.h"

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Native atomic write and native flush: only if RPMA_NATIVE requests them (union C11, C12) and device,
- * provider and queue pair support them. Regions are targets of both kinds of flush if the device is (union
- * C10).
+ * Native atomic write and native flush: only if RPMA_NATIVE requests them and device, provider and queue pair
+ * support them. Regions are registered as targets of both kinds of native flush if the device supports that.
  */
 
 #include "data.h"

@@ -34,7 +34,7 @@ static void no_event(void **state)
 	SILENT();
 }
 
-/* Union C15: what a non-blocking descriptor gives; the manual promises NO_EVENT. */
+/* EAGAIN of a non-blocking descriptor, for which the manual documents NO_EVENT. */
 static void no_event_non_blocking(void **state)
 {
 	struct rpma_conn_req *req = UNTOUCHED;
@@ -90,8 +90,8 @@ static void other_events(void **state)
 }
 
 /*
- * What refusing a request means. Ours answers it and destroys its id (union, latent
- * bugs: passive CM ids never destroyed); every release only acknowledges the event.
+ * The calls that refuse a request. Ours rejects it and destroys its id; every release only acknowledges the
+ * event, and leaks the id.
  */
 static struct step arrival(void)
 {
