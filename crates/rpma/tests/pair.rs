@@ -123,7 +123,7 @@ fn threads_without_a_runtime() -> Result<()> {
 }
 
 #[test]
-fn private_data_as_a_program_in_c_has_them() -> Result<()> {
+fn raw_private_data_has_no_header() -> Result<()> {
     let peer = peer();
     let listener = peer.listen("127.0.0.1:0")?;
     let connect = peer.connect(listener.local_addr().unwrap()).raw_private_data(b"request");
@@ -143,7 +143,7 @@ async fn more_operations_than_the_queue_has_room_for() -> Result<()> {
     let (remote, pool) = (conn.remote(0)?, peer.pool(8, 100)?);
     let mut made = Vec::new();
     for number in 0..1000_u64 {
-        // Nobody awaits the writes; the reactor completes them, and their buffers return.
+        // No task awaits the writes; the reactor completes them, and their buffers return to the pool.
         let mut buf = pool.take().await;
         buf.copy_from_slice(&number.to_ne_bytes());
         let write = conn.write(buf, remote.slice(8 * number..8 * number + 8)?);
@@ -166,7 +166,7 @@ async fn more_operations_than_the_queue_has_room_for() -> Result<()> {
     Ok(())
 }
 
-/// More than are prepared before they are accepted.
+/// More requests than are prepared in advance.
 #[tokio::test]
 async fn a_hundred_requests_wait() -> Result<()> {
     let peer = peer();
@@ -320,7 +320,7 @@ async fn the_second_address_of_a_name() -> Result<()> {
     Ok(())
 }
 
-/// Both ends send before either of them could post a receive after it is established.
+/// Both ends send before the other could post a receive after the connection was established.
 #[tokio::test]
 async fn receives_before_the_connection() -> Result<()> {
     let peer = peer();
@@ -385,7 +385,7 @@ async fn the_peer_goes() -> Result<()> {
 }
 
 #[tokio::test]
-async fn nobody_listens_and_nobody_wants() -> Result<()> {
+async fn a_rejection_and_a_port_without_a_listener() -> Result<()> {
     let peer = peer();
     let listener = peer.listen("127.0.0.1:0")?;
     let addr = listener.local_addr().unwrap();
@@ -409,7 +409,7 @@ async fn persistent_file() -> Result<()> {
     let memory = peer.expose(Memory::File(file, 4096), Access::WRITE | Access::PERSISTENT)?;
     let (conn, target) = connected(&peer, &memory, 16).await;
     let at = conn.remote(0)?.slice(10..14)?;
-    // As if the offer had come in another way than with the connection.
+    // As if the offer had not come with the connection.
     let by_bytes = Remote::from_bytes(&memory.offer().to_bytes())?;
     connected(&peer, &peer.expose(64, ALL())?, 16)
         .await

@@ -18,7 +18,7 @@ unsafe extern "C" {
 }
 
 thread_local! {
-    /// The cancellation state of the program when it called.
+    /// The thread's cancellation state when the program called.
     static PROGRAMS: Cell<libc::c_int> = const { Cell::new(DISABLE) };
 }
 

@@ -131,10 +131,10 @@ const TRANSPORT: Knob = Knob {
     max: 2,
     words: &["iwarp", "roce", "auto"],
     text: "",
-    help: "iwarp: soft0 is an iWARP device, over TCP; roce: a RoCE v2 device, over UDP port 4791, whose queue pairs rdma_cm or the programs themselves connect; auto, which rpma run sets: roce, or iwarp with a warning if the user cannot have that port, because another user or the kernel has it. Both ends of a connection must have the same",
+    help: "iwarp: soft0 is an iWARP device, over TCP; roce: a RoCE v2 device, over UDP port 4791, whose queue pairs rdma_cm or the programs themselves connect; auto, which rpma run sets: roce, or iwarp with a warning if another user or the kernel uses that port. Both ends of a connection must use the same transport",
 };
 
-/// The words behind the first one are those of `enum ibv_mtu`, in its order.
+/// The words after the first one are those of `enum ibv_mtu`, in its order.
 const MTU: Knob = Knob {
     name: "SOFTVERBS_MTU",
     default: 0,

@@ -5,20 +5,21 @@
 //! and a peer would not detect the parent's end. Such a child cannot use them anyway: the engine runs in the
 //! parent only.
 //!
-//! A table has the numbers of all sockets. In the child a handler of pthread_atfork(3) replaces each socket
-//! by /dev/null under the same number. Rule: **no number of the parent's sockets is free in the child** until
-//! an object of the parent is deleted there. So if the child wrongly deletes one, that closes /dev/null and
-//! not a file which the child has opened since; nor does it affect the parent's connection or the epoll sets,
-//! which both processes share. The library itself never drops values of the parent (`process.rs`): the kernel
-//! copies descriptors before memory, and the memory page by page, while the other threads of the parent run.
-//! Only what they do under the lock of [`undivided`], which the fork holds, is the same in all copies.
+//! A table contains the numbers of all sockets. In the child a handler of pthread_atfork(3) replaces each
+//! socket by /dev/null under the same number. Rule: **no number of the parent's sockets is free in the
+//! child** until an object of the parent is deleted there. So if the child wrongly deletes one, that closes
+//! /dev/null and not a file which the child has opened since; nor does it affect the parent's connection or
+//! the epoll sets, which both processes share. The library itself never drops values of the parent
+//! (`process.rs`): the kernel copies descriptors before memory, and the memory page by page, while the other
+//! threads of the parent run. Only what they do under the lock of [`undivided`], which the fork holds, is the
+//! same in all copies.
 //!
 //! The memory that a connection shares with a peer on the same host is not mapped in the child
 //! (MADV_DONTFORK); code that accesses it first compares the [`generation`].
 //!
-//! Events of the device belong to the process that has opened it: a child has none, also of the port, until
-//! it opens the device itself (`ffi/verbs/events.rs`). With an adapter, a child that reads the descriptor of
-//! its parent's context takes the events of its parent, so no program does that.
+//! Events of the device belong to the process that has opened it: a child has none, not even those of the
+//! port, until it opens the device itself (`ffi/verbs/events.rs`). With an adapter, a child that reads the
+//! descriptor of its parent's context takes the events of its parent, so no program does that.
 //!
 //! vfork(2) and posix_spawn(3) call no handlers; the program that they execute does not inherit the sockets,
 //! which are close-on-exec.

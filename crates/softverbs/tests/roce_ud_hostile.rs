@@ -53,13 +53,13 @@ fn number(end: &End) -> u32 {
     unsafe { (*end.qp).qp_num }
 }
 
-/// Another host: a socket at its address.
-struct Stranger {
+/// A socket at the address of another host, which sends packets of any content.
+struct Sender {
     socket: UdpSocket,
     port: u16,
 }
 
-impl Stranger {
+impl Sender {
     fn new() -> Self {
         let socket = UdpSocket::bind(SocketAddrV4::new(PEER.into(), 0)).unwrap();
         let port = socket.local_addr().unwrap().port();
@@ -91,7 +91,7 @@ fn what_is_no_datagram_for_the_queue_pair_is_dropped_and_counted() {
         return;
     }
     count_drops();
-    let (end, stranger) = (datagrams(4), Stranger::new());
+    let (end, sender) = (datagrams(4), Sender::new());
     let (num, mut memory) = (number(&end), vec![0xa5u8; 256]);
     let mr = end.register(&mut memory, LOCAL_WRITE);
     assert_eq!(end.post_recv(7, Some(&mut sge(mr, 0, HEADER + 8))), 0);
@@ -99,31 +99,31 @@ fn what_is_no_datagram_for_the_queue_pair_is_dropped_and_counted() {
     let deth = |qkey| Extension::Deth(Deth { qkey, source_qp: 0x77 });
     // Another Q_Key: with each bit changed.
     for bit in 0..32 {
-        stranger.datagram(HERE, num, UDP_QKEY ^ 1 << bit, b"key");
+        sender.datagram(HERE, num, UDP_QKEY ^ 1 << bit, b"key");
     }
     // Longer than the receive, by a byte and as long as a datagram can be.
     for _ in 0..4 {
-        stranger.datagram(HERE, num, UDP_QKEY, b"too long!");
-        stranger.datagram(HERE, num, UDP_QKEY, &[1; 4096]);
+        sender.datagram(HERE, num, UDP_QKEY, b"too long!");
+        sender.datagram(HERE, num, UDP_QKEY, &[1; 4096]);
     }
     // Another partition.
     for pkey in [0, 1, 0x8000, 0xfffe] {
-        stranger.send(PEER, HERE, &Bth { pkey, ..bth }, &deth(UDP_QKEY), b"pkey");
+        sender.send(PEER, HERE, &Bth { pkey, ..bth }, &deth(UDP_QKEY), b"pkey");
     }
     // A packet that says to be from another host.
     for host in [1, 2, 3, 8] {
-        stranger.send([127, 0, 0, host], HERE, &bth, &deth(UDP_QKEY), b"from");
+        sender.send([127, 0, 0, host], HERE, &bth, &deth(UDP_QKEY), b"from");
     }
     // Other operations, and other services: they have other headers.
     for operation in [Operation::SendFirst, Operation::SendMiddle, Operation::SendLast, Operation::SendOnly] {
         let bth = Bth { opcode: Opcode::Rc(operation), ..bth };
-        stranger.send(PEER, HERE, &bth, &Extension::None, b"send");
+        sender.send(PEER, HERE, &bth, &Extension::None, b"send");
     }
     // To the queue pair of groups, at an address of a host.
     for _ in 0..4 {
-        stranger.datagram(HERE, MULTICAST_QP, UDP_QKEY, b"group");
+        sender.datagram(HERE, MULTICAST_QP, UDP_QKEY, b"group");
     }
-    stranger.datagram(HERE, num, UDP_QKEY, b"datagram");
+    sender.datagram(HERE, num, UDP_QKEY, b"datagram");
     let wc = end.poll();
     assert_eq!((wc.wr_id, wc.status, wc.byte_len), (7, 0, 48));
     assert_eq!((&memory[HEADER..48], &memory[48..]), (&b"datagram"[..], &[0xa5; 208][..]));
@@ -138,14 +138,14 @@ fn what_is_no_datagram_for_the_queue_pair_is_dropped_and_counted() {
     assert_eq!(reasons.map(dropped), [32, 8, 4, 4, 4, 4]);
     // Without a receive, each is lost, and the queue pair goes on.
     for _ in 0..8 {
-        stranger.datagram(HERE, num, UDP_QKEY, b"lost");
+        sender.datagram(HERE, num, UDP_QKEY, b"lost");
     }
     let begin = Instant::now();
     while dropped("no receive posted for an unreliable message") != 8 {
         assert!(end.try_poll().is_none() && begin.elapsed() < Duration::from_secs(10));
     }
     assert_eq!(end.post_recv(8, Some(&mut sge(mr, 0, 64))), 0);
-    stranger.datagram(HERE, num, UDP_QKEY, b"last");
+    sender.datagram(HERE, num, UDP_QKEY, b"last");
     assert_eq!(end.poll().wr_id, 8);
     dereg(mr);
     end.destroy();
@@ -156,7 +156,7 @@ fn a_flood_of_datagrams_takes_no_memory() {
     if !child_alone("a_flood_of_datagrams_takes_no_memory") {
         return;
     }
-    let (end, stranger) = (datagrams(4), Stranger::new());
+    let (end, sender) = (datagrams(4), Sender::new());
     let (num, mut memory) = (number(&end), vec![0; 8192]);
     let mr = end.register(&mut memory, LOCAL_WRITE);
     let before = resident_pages();
@@ -164,7 +164,7 @@ fn a_flood_of_datagrams_takes_no_memory() {
     // 200 MiB.
     for _ in 0..50_000 {
         let qkey = if random.bool() { UDP_QKEY } else { random.u32(..) };
-        stranger.datagram(HERE, num, qkey, &[7; 4096]);
+        sender.datagram(HERE, num, qkey, &[7; 4096]);
     }
     let grown = (resident_pages().saturating_sub(before)) * 4096;
     assert!(grown < 64 << 20, "{grown} bytes");
@@ -172,7 +172,7 @@ fn a_flood_of_datagrams_takes_no_memory() {
     let begin = Instant::now();
     assert_eq!(end.post_recv(1, Some(&mut sge(mr, 0, 8192))), 0);
     loop {
-        stranger.datagram(HERE, num, UDP_QKEY, b"last");
+        sender.datagram(HERE, num, UDP_QKEY, b"last");
         match end.try_poll() {
             Some(wc) if wc.byte_len == HEADER as u32 + 4 => break,
             Some(_) => assert_eq!(end.post_recv(1, Some(&mut sge(mr, 0, 8192))), 0),
@@ -347,7 +347,7 @@ fn a_queue_pair_receives_from_groups_that_processes_of_its_own_have_joined() {
         return;
     }
     count_drops();
-    let (end, stranger) = (datagrams(4), Stranger::new());
+    let (end, sender) = (datagrams(4), Sender::new());
     let mut memory = vec![0; 128];
     let mr = end.register(&mut memory, LOCAL_WRITE);
     for id in 0..2 {
@@ -365,19 +365,19 @@ fn a_queue_pair_receives_from_groups_that_processes_of_its_own_have_joined() {
         gid.raw[12] = 10;
         assert_eq!(verbs::ibv_attach_mcast(end.qp, &gid, 0), libc::EINVAL);
     }
-    rustix::net::sockopt::set_ip_multicast_if(&stranger.socket, &HERE.into()).unwrap();
-    stranger.datagram(GROUP, MULTICAST_QP, UDP_QKEY, b"foreign");
+    rustix::net::sockopt::set_ip_multicast_if(&sender.socket, &HERE.into()).unwrap();
+    sender.datagram(GROUP, MULTICAST_QP, UDP_QKEY, b"foreign");
     // What the kernel delivers after it arrives after it.
-    stranger.datagram(HERE, number(&end), UDP_QKEY, b"direct");
+    sender.datagram(HERE, number(&end), UDP_QKEY, b"direct");
     assert_eq!((end.poll().wr_id, &memory[HEADER..46]), (0, &b"direct"[..]));
     assert_eq!(join(end.id, "239.1.2.3"), 0);
     // With another Q_Key, with another queue pair number, and in the name of another host.
-    stranger.datagram(GROUP, MULTICAST_QP, UDP_QKEY ^ 1, b"key");
-    stranger.datagram(GROUP, number(&end), UDP_QKEY, b"number");
+    sender.datagram(GROUP, MULTICAST_QP, UDP_QKEY ^ 1, b"key");
+    sender.datagram(GROUP, number(&end), UDP_QKEY, b"number");
     let bth = Bth::new(Opcode::Ud(Operation::SendOnly), MULTICAST_QP, Psn::new(1));
     let deth = Extension::Deth(Deth { qkey: UDP_QKEY, source_qp: 0x77 });
-    stranger.send([127, 0, 0, 8], GROUP, &bth, &deth, b"forged");
-    stranger.datagram(GROUP, MULTICAST_QP, UDP_QKEY, b"member");
+    sender.send([127, 0, 0, 8], GROUP, &bth, &deth, b"forged");
+    sender.datagram(GROUP, MULTICAST_QP, UDP_QKEY, b"member");
     assert_eq!((end.poll().wr_id, &memory[64 + HEADER..64 + 46]), (1, &b"member"[..]));
     assert_eq!(["wrong Q_Key", "multicast", "wrong ICRC"].map(dropped), [1; 3]);
     dereg(mr);

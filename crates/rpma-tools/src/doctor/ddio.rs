@@ -89,7 +89,7 @@ fn root_port(place: &Path) -> Option<PathBuf> {
     place.ancestors().skip(1).find(has_it).map(Path::to_owned)
 }
 
-/// `None`: the kernel shows only the first bytes.
+/// `None`: without privileges the kernel returns only the first bytes.
 fn register(port: &Path) -> std::io::Result<Option<u32>> {
     let mut bytes = [0; 4];
     let file = File::open(port.join("config"))?;

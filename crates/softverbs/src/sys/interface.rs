@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use super::Errno;
 use crate::cancel::whole;
 
-/// The scope ID for addresses in the link of a link-local address of this host: the index of its interface.
-/// 0 for other addresses. EADDRNOTAVAIL: it is not an address of this host. Other errors: the table cannot
-/// be read.
+/// The scope ID of addresses on the same link as a link-local address of this host: the index of its
+/// interface. 0 for other addresses. EADDRNOTAVAIL: it is not an address of this host. Other errors: the
+/// table cannot be read.
 pub(crate) fn scope_of(local: IpAddr) -> Result<u32, Errno> {
     match local {
         IpAddr::V6(ip) if ip.is_unicast_link_local() => interface_of(ip),

@@ -14,30 +14,30 @@ const LEN: usize = 4096;
 struct Ground {
     bytes: Vec<u8>,
     regions: [*mut ibv_mr; 3],
-    stranger: End,
+    other: End,
     pub memory: Memory,
 }
 
 impl Ground {
     fn of(end: &End) -> Self {
         let mut bytes = vec![7; 4 * LEN];
-        let (stranger, _) = End::new(1);
+        let (other, _) = End::new(1);
         // The first part is not registered.
         let mut parts = bytes.chunks_mut(LEN).skip(1);
         let mut part = |end: &End, access| end.register(parts.next().unwrap(), access);
         let all = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
-        let regions = [part(end, all), part(end, LOCAL_WRITE), part(&stranger, all)];
+        let regions = [part(end, all), part(end, LOCAL_WRITE), part(&other, all)];
         // SAFETY: the regions are still registered.
         let place = |mr: *mut ibv_mr| unsafe { ((*mr).rkey, (*mr).addr as u64) };
         let ((stag, addr), bare, foreign) = (place(regions[0]), place(regions[1]), place(regions[2]));
-        Self { bytes, regions, stranger, memory: Memory { stag, addr, len: LEN as u64, bare, foreign } }
+        Self { bytes, regions, other, memory: Memory { stag, addr, len: LEN as u64, bare, foreign } }
     }
 
     fn check_and_destroy(self, end: End, name: &str) {
         assert!(self.bytes.iter().all(|byte| *byte == 7), "{name}: memory was written");
         self.regions.into_iter().for_each(dereg);
         end.destroy();
-        self.stranger.destroy_unconnected();
+        self.other.destroy_unconnected();
     }
 }
 
@@ -83,7 +83,7 @@ fn check(listening: &Listening, rows: fn(&Memory) -> Vec<Row>, at: usize, varian
     let behind = tagged([0xc1, 0x40], stag, addr, b"too late");
     let both = [fpdu(&row.bad, variant.crc), fpdu(&behind, variant.crc)].concat();
     wire.send(&both, variant.pieces);
-    let code = if variant.admitted { row.code } else { row.stranger };
+    let code = if variant.admitted { row.code } else { row.before_access };
     let expected = row.terminate(code);
     let got = wire.ulpdu();
     assert!(got.as_ref() == Some(&expected), "{name}:\nanswered {got:02x?}\ninstead of {expected:02x?}");

@@ -35,7 +35,7 @@ pub(crate) struct Row {
     /// Layer and error type, error code.
     pub code: [u8; 2],
     /// The same for a peer that has not made a permitted access yet: it learns nothing about an STag.
-    pub stranger: [u8; 2],
+    pub before_access: [u8; 2],
     pub quote: Quote,
     /// Receives are posted with these lengths; their completions then have these statuses.
     pub receives: Vec<(u32, u32)>,
@@ -47,12 +47,12 @@ const FLUSH_ERR: u32 = 5;
 
 impl Row {
     fn new(name: &'static str, bad: Vec<u8>, code: [u8; 2], quote: Quote) -> Self {
-        Self { name, before: Vec::new(), bad, code, stranger: code, quote, receives: Vec::new() }
+        Self { name, before: Vec::new(), bad, code, before_access: code, quote, receives: Vec::new() }
     }
 
     /// Sets the code that is sent until an access was permitted.
-    fn stranger(mut self, code: [u8; 2]) -> Self {
-        self.stranger = code;
+    fn before_access(mut self, code: [u8; 2]) -> Self {
+        self.before_access = code;
         self
     }
 
@@ -111,30 +111,30 @@ pub(crate) fn accesses(memory: &Memory) -> Vec<Row> {
         ddp("Write: another key byte", write(stag ^ 1, addr, b"unknown!"), [0x11, 0]),
         ddp("Write: STag 0", write(0, addr, b"unknown!"), [0x11, 0]),
         ddp("Write: other protection domain", write(foreign.0, foreign.1, b"foreign!"), [0x11, 2])
-            .stranger([0x11, 0]),
+            .before_access([0x11, 0]),
         ddp("Write: right missing", write(bare.0, bare.1, b"no right"), [0x11, 0]),
         ddp("Write: begins before the region", write(stag, addr - 1, b"outside!"), [0x11, 1])
-            .stranger([0x11, 0]),
+            .before_access([0x11, 0]),
         ddp("Write: ends behind the region", write(stag, end - 7, b"outside!"), [0x11, 1])
-            .stranger([0x11, 0]),
-        ddp("Write: a byte behind the region", write(stag, end, b"o"), [0x11, 1]).stranger([0x11, 0]),
+            .before_access([0x11, 0]),
+        ddp("Write: a byte behind the region", write(stag, end, b"o"), [0x11, 1]).before_access([0x11, 0]),
         ddp("Write: tagged offset wraps", write(stag, u64::MAX - 3, b"wrapping"), [0x11, 3])
-            .stranger([0x11, 0]),
+            .before_access([0x11, 0]),
         ddp("Write: the second segment is outside", write(stag, end - 4, b"outside!"), [0x11, 1])
             .after(&[tagged([0x81, 0x40], stag, end - 12, &[7; 8])]),
         read("Read: unknown STag", read_request(1, 8, stag ^ 0x5a5a_0000, addr), [0x01, 0]),
         read("Read: another key byte", read_request(1, 8, stag ^ 1, addr), [0x01, 0]),
         read("Read: other protection domain", read_request(1, 8, foreign.0, foreign.1), [0x01, 3])
-            .stranger([0x01, 0]),
-        read("Read: right missing", read_request(1, 8, bare.0, bare.1), [0x01, 2]).stranger([0x01, 0]),
+            .before_access([0x01, 0]),
+        read("Read: right missing", read_request(1, 8, bare.0, bare.1), [0x01, 2]).before_access([0x01, 0]),
         read("Read: begins before the region", read_request(1, 8, stag, addr - 1), [0x01, 1])
-            .stranger([0x01, 0]),
+            .before_access([0x01, 0]),
         read("Read: ends behind the region", read_request(1, 8, stag, end - 7), [0x01, 1])
-            .stranger([0x01, 0]),
+            .before_access([0x01, 0]),
         read("Read: far more than the region", read_request(1, u32::MAX, stag, addr), [0x01, 1])
-            .stranger([0x01, 0]),
+            .before_access([0x01, 0]),
         read("Read: tagged offset wraps", read_request(1, 8, stag, u64::MAX - 3), [0x01, 4])
-            .stranger([0x01, 0]),
+            .before_access([0x01, 0]),
         ddp("Read Response without a request", tagged([0xc1, 0x42], stag, addr, b"response"), [0x11, 0]),
         ddp("empty Read Response without a request", tagged([0xc1, 0x42], 1, 0, b""), [0x11, 0]),
         ddp("Send with Invalidate", untagged([0x41, 0x44], stag, [0, 1, 0], b""), [0x01, 9])
@@ -165,11 +165,11 @@ pub(crate) fn atomics(memory: &Memory) -> Vec<Row> {
     vec![
         ddp("Atomic: unknown STag", add(stag ^ 0x5a5a_0000, addr), [0x01, 0]),
         ddp("Atomic: STag 0", add(0, addr), [0x01, 0]),
-        ddp("Atomic: other protection domain", add(foreign.0, foreign.1), [0x01, 3]).stranger([0x01, 0]),
-        ddp("Atomic: right missing", add(bare.0, bare.1), [0x01, 2]).stranger([0x01, 0]),
-        ddp("Atomic: begins before the region", add(stag, addr - 8), [0x01, 1]).stranger([0x01, 0]),
-        ddp("Atomic: ends behind the region", add(stag, addr + len - 4), [0x01, 1]).stranger([0x01, 0]),
-        ddp("Atomic: tagged offset wraps", add(stag, u64::MAX - 3), [0x01, 4]).stranger([0x01, 0]),
+        ddp("Atomic: other protection domain", add(foreign.0, foreign.1), [0x01, 3]).before_access([0x01, 0]),
+        ddp("Atomic: right missing", add(bare.0, bare.1), [0x01, 2]).before_access([0x01, 0]),
+        ddp("Atomic: begins before the region", add(stag, addr - 8), [0x01, 1]).before_access([0x01, 0]),
+        ddp("Atomic: ends behind the region", add(stag, addr + len - 4), [0x01, 1]).before_access([0x01, 0]),
+        ddp("Atomic: tagged offset wraps", add(stag, u64::MAX - 3), [0x01, 4]).before_access([0x01, 0]),
         ddp("Atomic: not aligned", add(stag, addr + 4), [0x02, 7]),
         ddp("Atomic: by a byte", add(stag, addr + 1), [0x02, 7]),
         ddp("Atomic: operation 1", atomic_request(1, 1, stag, addr, [1; 4]), [0x02, 6]),

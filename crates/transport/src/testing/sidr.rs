@@ -3,9 +3,9 @@
 //! messages, most of them for the resolution of service ids.
 //!
 //! Asserted is that each request of the program gets one outcome at most, and success only by an answer with
-//! both of its ids from the host that it was sent to; that requests of strangers are reported up to the
-//! backlog; that no message is answered by more messages than a reply and a DREQ; and that nothing is left to
-//! do once the program has ended.
+//! both of its ids from the host that it was sent to; that requests of peers are reported up to the backlog;
+//! that no message is answered by more messages than a reply and a DREQ; and that nothing is left to do once
+//! the program has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -44,7 +44,7 @@ struct Run {
     now: Micros,
     /// The requests of the program without an outcome, with the peer and the transaction id.
     requests: BTreeMap<CommId, (IpAddr, u64)>,
-    /// Requests of strangers: reported, and fetched.
+    /// Requests of peers: reported, and fetched.
     reported: BTreeSet<CommId>,
     fetched: BTreeSet<CommId>,
 }

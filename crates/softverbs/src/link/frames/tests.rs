@@ -139,7 +139,7 @@ fn payload_comes_from_registered_memory_if_that_is_permitted() {
     assert_eq!(received(&mut b), [packet(1, 16)]);
 }
 
-/// As the packets of messages do that lie behind each other, with an acknowledgement between them.
+/// Payloads that are contiguous in memory, as in consecutive messages, with acknowledgements between them.
 #[test]
 fn payload_that_was_predicted_is_that_of_its_packets() {
     let (mut a, mut b) = pair();
@@ -184,8 +184,8 @@ fn payload_that_was_predicted_is_that_of_its_packets() {
     memory::deregister(stag);
 }
 
-/// A program may change the memory of a request that was not sent as predicted: it was carried out directly
-/// and is complete, or its fence waits for a result there.
+/// A program may change the memory of a request that was not sent as predicted: a direct copy has completed
+/// it, or its fence waits for a result there.
 #[test]
 fn payload_is_written_ahead_for_one_step() {
     let (mut a, mut b) = pair();
@@ -227,7 +227,7 @@ fn a_peer_that_puts_something_else_ends_the_link() {
     }
 }
 
-/// What the peer had put there before comes first.
+/// Packets that the peer put into the ring before are delivered first.
 #[test]
 fn a_peer_that_closes_the_link_ends_it() {
     let (mut a, mut b) = pair();

@@ -324,7 +324,7 @@ fn chooser() {
 /// A process that violates the protocol.
 #[test]
 #[ignore = "started by other tests"]
-fn stranger() {
+fn hostile() {
     if loopback().is_none() {
         return;
     }

@@ -32,7 +32,7 @@ pub(super) fn users() {
         return;
     }
     // Slots are skipped.
-    let mut hog = Member::spawn_as(&this_binary("process::stranger"), Family::V4, Some(OTHER_USER));
+    let mut hog = Member::spawn_as(&this_binary("process::hostile"), Family::V4, Some(OTHER_USER));
     hog.started().unwrap();
     hog.command("hold 1 200");
     let mut members = start(Family::V4, 8);
@@ -62,19 +62,19 @@ pub(super) fn hostile() {
     let free: Vec<_> = (1..=254).filter(|slot| ![num >> 16, peer >> 16].contains(slot)).collect();
     let users = if may_change_user() { &[None, Some(OTHER_USER)][..] } else { &[None] };
     for user in users {
-        let mut stranger = Member::spawn_as(&this_binary("process::stranger"), Family::V4, *user);
-        stranger.started().unwrap();
+        let mut hostile = Member::spawn_as(&this_binary("process::hostile"), Family::V4, *user);
+        hostile.started().unwrap();
         let slot = free[random.usize(..free.len())];
-        stranger.command(&format!("hold {slot} {slot}"));
+        hostile.command(&format!("hold {slot} {slot}"));
         let before = members[0].report();
         let count = before.got + u32::from(user.is_none());
-        stranger.command(&format!("forge {num}"));
+        hostile.command(&format!("forge {num}"));
         // What was sent before it has arrived.
         members[1].send(1, &[num]);
         members[0].expects(count + 1);
         assert_eq!(members[0].report().distrusted - before.distrusted, u32::from(user.is_some()));
         // Garbage has no effect.
-        stranger.command(&format!("garbage {num} {}", random.u32(..)));
+        hostile.command(&format!("garbage {num} {}", random.u32(..)));
         members[1].send(1, &[num]);
         members[0].expects(count + 2);
     }
@@ -89,18 +89,18 @@ pub(super) fn before() {
     if !may_change_user() {
         return;
     }
-    let mut stranger = Member::spawn_as(&this_binary("process::stranger"), Family::V4, Some(OTHER_USER));
-    stranger.started().unwrap();
+    let mut hostile = Member::spawn_as(&this_binary("process::hostile"), Family::V4, Some(OTHER_USER));
+    hostile.started().unwrap();
     // One that has its slot, and not yet the port.
     let mut late = Member::spawn_as(&this_binary("process::late"), Family::V4, None);
     late.started().unwrap();
     let slot = late.num >> 16;
     for address in 0..3 {
-        stranger.command(&format!("port {address}"));
+        hostile.command(&format!("port {address}"));
         let mut early = Member::spawn_as(&this_binary("process::member"), Family::V4, None);
         assert_eq!(early.started(), Err(libc::EADDRINUSE), "address {address}");
         assert_eq!(late.bind(), Err(libc::EADDRINUSE), "address {address}");
-        stranger.command("release");
+        hostile.command("release");
     }
     late.bind().unwrap();
     assert_eq!(late.num >> 16, slot);
@@ -151,7 +151,7 @@ pub(super) fn chosen() {
     // No slot.
     drop(other);
     nothing_is_left();
-    let mut hog = Member::spawn_as(&this_binary("process::stranger"), Family::V4, Some(OTHER_USER));
+    let mut hog = Member::spawn_as(&this_binary("process::hostile"), Family::V4, Some(OTHER_USER));
     hog.started().unwrap();
     hog.command("hold 1 254");
     assert_eq!(start(None).num, IWARP);
@@ -166,30 +166,30 @@ pub(super) fn listening() {
     let users = if may_change_user() { &[None, Some(OTHER_USER)][..] } else { &[None] };
     for user in users {
         let mut members = start(Family::V4, 2);
-        let mut stranger = Member::spawn_as(&this_binary("process::stranger"), Family::V4, *user);
-        stranger.started().unwrap();
+        let mut hostile = Member::spawn_as(&this_binary("process::hostile"), Family::V4, *user);
+        hostile.started().unwrap();
         let taken: Vec<_> = members.iter().map(|member| member.num >> 16).collect();
         let free = (1..=254).find(|slot| !taken.contains(slot)).unwrap();
-        stranger.command(&format!("hold {free} {free}"));
+        hostile.command(&format!("hold {free} {free}"));
         let is_trusted = u32::from(user.is_none());
         // Its socket claims a port, for which it gets no requests.
-        stranger.command("service 7471");
+        hostile.command("service 7471");
         assert_eq!(members[0].query("listen 7471"), libc::EADDRINUSE as u32);
         assert_eq!(members[0].query("find 7471"), is_trusted);
         // What it passes on to a listener is dropped.
         assert_eq!(members[0].query("listen 7472"), 0);
         assert_eq!(members[1].query("find 7472"), 1);
         let (num, before) = (members[0].num, members[0].report());
-        stranger.command(&format!("forge-message {num} 7472"));
+        hostile.command(&format!("forge-message {num} 7472"));
         let begin = Instant::now();
         while members[0].query("messages") + members[0].report().distrusted == before.distrusted {
             assert!(begin.elapsed() < Duration::from_secs(10), "it has not arrived");
         }
         assert_eq!(members[0].query("messages"), is_trusted);
         // It gets no positions: only a socket of the group may query them.
-        stranger.command("query");
+        hostile.command("query");
         exchange(&mut members, 1);
-        assert_eq!(stranger.query("answers"), 0);
+        assert_eq!(hostile.query("answers"), 0);
         exchange(&mut members, 1);
     }
 }

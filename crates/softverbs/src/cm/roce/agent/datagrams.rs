@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Identifiers for datagrams (RDMA_PS_UDP): a connect request is a SIDR_REQ, and its answer has the queue
-//! pair of the service. There is no connection, so nothing ends.
+//! Identifiers for datagrams (RDMA_PS_UDP): a connect request is a SIDR_REQ, and the SIDR_REP contains the
+//! service's queue pair number. There is no connection, so there are no disconnection events.
 #![forbid(unsafe_code)]
 
 use log::Level;
@@ -33,7 +33,7 @@ impl Agent {
     }
 }
 
-/// Reports the answer to the identifier that has requested it, as the kernel's rdma_cm does.
+/// Reports the reply to the identifier that has requested it, as the kernel's rdma_cm does.
 pub(super) fn report(id: &Id, reply: &SidrReply) {
     let status = reply.status;
     let mut event = match status {
@@ -61,7 +61,7 @@ pub(super) fn report(id: &Id, reply: &SidrReply) {
     }
 }
 
-/// Logs why there is no queue pair, and returns it.
+/// Logs and returns the reason why the reply has no queue pair.
 fn explain(id: &Id, status: SidrStatus) -> String {
     let peer = id.state().dst.map(|dst| dst.to_string()).unwrap_or_default();
     let (level, why) = match status {
@@ -69,7 +69,7 @@ fn explain(id: &Id, status: SidrStatus) -> String {
             Level::Warn,
             format!("{peer}: connect failed: no program listens for datagrams on this port of rdma_cm"),
         ),
-        _ => (Level::Info, format!("{peer} has not answered with a queue pair: {status}")),
+        _ => (Level::Info, format!("{peer}: connect failed: SIDR_REP without a queue pair, status {status}")),
     };
     log::log!(level, peer:% = peer, operation = "connect"; "{why}");
     why

@@ -177,7 +177,7 @@ fn a_bind_that_is_denied_changes_nothing() {
         "a queue pair of another domain"
     );
     assert_eq!(bind_window(Bind { rkey: rkey ^ 1 << 20, ..good }, QP), Err(Denied::Stag));
-    // Denied binds hold no region.
+    // A denied bind does not block deregistration.
     [unbindable, unwritable, foreign].into_iter().for_each(deregister);
     // A window without write access needs no write access of its region.
     let unwritable = register(Region { access: MW_BIND, ..region() }).unwrap();
@@ -208,7 +208,7 @@ fn a_region_with_a_window_cannot_be_deregistered() {
     bind_window(bind_of(second, other), QP).unwrap();
     assert_eq!(try_deregister(other), Err(libc::EBUSY));
     let change = Change::begin(of_region).unwrap();
-    assert_eq!(bind_window(bind_of(first, of_region), QP), Err(Denied::Stag), "it changes");
+    assert_eq!(bind_window(bind_of(first, of_region), QP), Err(Denied::Stag), "being re-registered");
     drop(change);
     bind_window(bind_of(first, of_region), QP).unwrap();
     free_window(first);
@@ -295,7 +295,7 @@ fn a_window_inherits_lost_writes_and_persistence_from_its_region() {
     deregister(of_region);
 }
 
-/// No region and no other window has the upper 24 bits of one.
+/// The upper 24 bits of an STag are unique among regions and windows.
 #[test]
 fn stags_of_windows_and_regions_are_disjoint() {
     const COUNT: usize = 20_000;

@@ -79,9 +79,9 @@ impl Connection for Recorded {
 }
 
 /// 10.0.0.1 and fe80::1 on interface 2, whose MTU is 1500; 127.0.0.1.
-struct Lab;
+struct TestNetwork;
 
-impl Network for Lab {
+impl Network for TestNetwork {
     fn source(&self, index: usize) -> Option<(IpAddr, u32)> {
         let (ip, interface) = [("10.0.0.1", 2), ("fe80::1", 2), ("127.0.0.1", 1)].get(index).copied()?;
         Some((ip.parse().unwrap(), interface))
@@ -137,7 +137,8 @@ struct Qp {
 impl Qp {
     fn modify(&mut self, attr: &ibv_qp_attr, mask: u32) -> Result<String, Refusal> {
         let modified = self.modified.get_or_insert_with(Modified::new);
-        let result = modified.modify(self.kind.unwrap_or(Kind::Rc), attr, mask, &self.connection, &Lab);
+        let result =
+            modified.modify(self.kind.unwrap_or(Kind::Rc), attr, mask, &self.connection, &TestNetwork);
         let calls = self.connection.taken();
         result.map(|()| calls)
     }
