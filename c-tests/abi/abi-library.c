@@ -72,7 +72,7 @@ static const char *const names[] = {
 	RPMA_ADDED_FUNCTIONS(NAME)
 };
 enum { NAMES = sizeof(names) / sizeof(names[0]) };
-static int seen[NAMES], strangers;
+static int seen[NAMES], unexpected;
 
 static void take_symbol(char *line)
 {
@@ -86,13 +86,13 @@ static void take_symbol(char *line)
 			seen[i]++;
 			if (type != 'T') {
 				print_error("%s is of type %c\n", symbol, type);
-				strangers++;
+				unexpected++;
 			}
 			return;
 		}
 	}
 	print_error("%s is exported\n", symbol);
-	strangers++;
+	unexpected++;
 }
 
 static void exports(void **state)
@@ -108,7 +108,7 @@ static void exports(void **state)
 		}
 	}
 	assert_int_equal(missing, 0);
-	assert_int_equal(strangers, 0);
+	assert_int_equal(unexpected, 0);
 }
 
 static int unversioned;

@@ -270,7 +270,7 @@ static void offers_client(const place &where) {
 }
 
 /* A destructor sends what was posted before, as close() does. */
-static void last_words_server(const place &where) {
+static void destructor_sends_server(const place &where) {
 	auto peer = rpma::peer::open(where.addr);
 	auto region = peer.reg(rpma::memory::zeroed(4096), usage::write_dst);
 	auto endpoint = where.listen(peer);
@@ -495,7 +495,7 @@ static void closed_despite_signals(const place &where, rpma::peer &peer) {
 	REQUIRE(ec == std::errc::timed_out);
 }
 
-static void last_words_client(const place &where) {
+static void destructor_sends_client(const place &where) {
 	auto peer = rpma::peer::open_to(where.addr);
 	rpma::conn_cfg cfg;
 	cfg.sq_size(128);
@@ -851,7 +851,7 @@ static void exception_client(const place &where) {
 std::vector<test> pairs() {
 	return {{"connection", connection_server, connection_client}, {"memory", memory_server, memory_client},
 		{"private-data", private_data_server, private_data_client}, {"offers", offers_server, offers_client},
-		{"ends", ends_server, ends_client}, {"last-words", last_words_server, last_words_client},
+		{"ends", ends_server, ends_client}, {"destructor-sends-what-was-posted", destructor_sends_server, destructor_sends_client},
 		ended("ended-twice", ended_twice), ended("ended-by-next-event", ended_by_next_event),
 		ended("ended-before-established", ended_before_established), ended("ended-on-threads", ended_on_threads),
 		ended("ended-after-undefined", ended_after_undefined), ended("ended-at-once", ended_at_once),

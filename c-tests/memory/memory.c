@@ -467,12 +467,12 @@ use_again(struct pair *beside)
 {
 	if (!CALL(rpma_srq_recv(beside->srq, beside->target.mr, 0, 64, (void *)1)) ||
 		!CALL(rpma_recv(beside->initiator.conn, beside->initiator.mr, 0, 64, (void *)2)) || !use(beside))
-		wrong("the connection that was there before is gone");
+		wrong("an existing connection has ended");
 }
 
-/* Somebody connects by TCP: an endpoint without memory closes that, and does not take it with it. */
+/* Connects to the port by TCP: an endpoint without memory closes that connection, and stays open itself. */
 static void
-knock(const struct pair *pair, bool refused)
+connect_by_tcp(const struct pair *pair, bool refused)
 {
 	struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = (int)syscall(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -482,12 +482,12 @@ knock(const struct pair *pair, bool refused)
 	if (fd < 0 || connect(fd, (struct sockaddr *)&addr, sizeof(addr)) != 0)
 		wrong("connect: %s", strerror(errno));
 	else if (refused && (!readable(fd, WAIT_MS) || read(fd, &byte, 1) > 0))
-		wrong("a connection for which there is no memory is kept");
+		wrong("a connection for which there is no memory stays open");
 	close(fd);
 }
 
-/* Nothing can be had for as long as it takes, and strangers come; connections go on. */
-#define KNOCKS 2000
+/* Allocations fail during many TCP connections to the port; the established connection stays usable. */
+#define TCP_CONNECTIONS 2000
 
 static void
 hold_out(struct pair *beside, bool out)
@@ -495,15 +495,15 @@ hold_out(struct pair *beside, bool out)
 	fail_first = out;
 	fail_count = ~0ul;
 	fail_armed = true;
-	for (unsigned i = 0; i < KNOCKS && report->wrong[0] == '\0'; i++) {
-		knock(beside, out);
+	for (unsigned i = 0; i < TCP_CONNECTIONS && report->wrong[0] == '\0'; i++) {
+		connect_by_tcp(beside, out);
 		if (i % 100 == 0)
 			use_again(beside);
 	}
 	fail_armed = false;
 }
 
-/* The kernel itself refuses: the process may grow by so many bytes and no more. */
+/* The kernel itself refuses memory: the process may grow by this many bytes only. */
 #define LIMITS 48
 #define LIMIT_STEP(variant) ((rlim_t)((variant)->warm ? 16 : 256) * 1024)
 
@@ -524,7 +524,7 @@ limit_to(rlim_t more)
 		wrong("setrlimit: %s", strerror(errno));
 }
 
-/* How many descriptors are open, without asking for memory. */
+/* How many descriptors are open; allocates no memory. */
 static unsigned
 count_fds(void)
 {

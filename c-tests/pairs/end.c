@@ -127,15 +127,15 @@ exited_target(struct side *side)
 	close_with_region(&node, &in);
 }
 
-/* Everything posted before a disconnect of our own has arrived at the other side. */
+/* All that was posted before rpma_conn_disconnect(3) arrives at the peer. */
 static void
-last_words_target(struct side *side)
+write_then_disconnect_target(struct side *side)
 {
 	serve(side, SIZE, 1, 2);
 }
 
 static void
-last_words_initiator(struct side *side)
+write_then_disconnect_initiator(struct side *side)
 {
 	struct region out;
 	struct node node;
@@ -421,7 +421,7 @@ const struct test end_tests[] = {
 	{"both-disconnect", ending_target, ending_initiator},
 	{"deleted-without-disconnect", exited_target, deleting_initiator},
 	{"process-exits", exited_target, exiting_initiator},
-	{"write-then-disconnect", last_words_target, last_words_initiator},
+	{"write-then-disconnect", write_then_disconnect_target, write_then_disconnect_initiator},
 	{"post-after-the-end", late_post_target, late_post_initiator},
 	{"target-killed", killed_target, killing_initiator, .target_ends_by = SIGKILL},
 	{"target-killed-ipv6", killed_target, killing_initiator, .addr = "::1", .target_ends_by = SIGKILL},

@@ -58,7 +58,7 @@ listen_to_log(void)
 	OK(rpma_log_set_threshold(RPMA_LOG_THRESHOLD, RPMA_LOG_LEVEL_NOTICE));
 }
 
-/* A connection that is written to and read from, with so many mappings at this side. */
+/* A connection over which the peer writes and reads; this side has `shared` mappings. */
 static void
 target(struct side *side, unsigned shared)
 {
@@ -79,7 +79,7 @@ target(struct side *side, unsigned shared)
 	close_with_region(&node, &region);
 }
 
-/* What happens while the target listens. */
+/* Called while the target listens, before connecting. */
 static void (*before_connecting)(struct side *side);
 
 static void
@@ -108,7 +108,7 @@ initiator(struct side *side, unsigned shared, const char *why)
 	close_with_region(&node, &region);
 }
 
-/* "": these tests are not of this run, which is about a device, two hosts or TCP. */
+/* "": not applicable: this run tests a device, two hosts or TCP. */
 static const char *
 elsewhere(void)
 {
@@ -128,7 +128,7 @@ tcp_target(struct side *side)
 	target(side, 0);
 }
 
-/* ---- nothing is in the way ---- */
+/* ---- both permit it ---- */
 
 static void
 sharing_target(struct side *side)
@@ -142,31 +142,29 @@ sharing_initiator(struct side *side)
 	initiator(side, 1, NULL);
 }
 
-/* ---- one side does not want to ---- */
+/* ---- one side has it off ---- */
 
 static void
-unwilling_target(struct side *side)
+disabled_target(struct side *side)
 {
 	setenv("SOFTVERBS_LOCAL", "0", 1);
 	target(side, 0);
 }
 
 static void
-unwilling_initiator(struct side *side)
+disabled_initiator(struct side *side)
 {
 	setenv("SOFTVERBS_LOCAL", "0", 1);
 	initiator(side, 0, NULL);
 }
 
 static void
-told_of_nothing(struct side *side)
+quiet_initiator(struct side *side)
 {
 	initiator(side, 0, NULL);
 }
 
-/*
- * ---- another user, another user namespace, another pid namespace, or a process that may not inspect the other one ----
- */
+/* ---- another user, user namespace or PID namespace, or a process that may not inspect the other one ---- */
 
 static const char *
 not_root(void)
@@ -212,7 +210,7 @@ namespaced_initiator(struct side *side)
 static const char *
 no_pid_namespace(void)
 {
-	return unshare(CLONE_NEWPID) == 0 ? elsewhere() : "only root can make a pid namespace";
+	return unshare(CLONE_NEWPID) == 0 ? elsewhere() : "only root can create a PID namespace";
 }
 
 static void
@@ -259,9 +257,9 @@ unprivileged_target(struct side *side)
 	EXPECT(strstr(notice, "not permitted to inspect") != NULL, "the notice is: %s", notice);
 }
 
-/* ---- another user that passes a socket the closing of which takes a minute ---- */
+/* ---- another user passes a socket whose close(2) takes a minute ---- */
 
-/* A TCP socket with data that nobody reads. */
+/* A TCP socket with data that the peer does not read. */
 static int
 lingering_socket(void)
 {
@@ -406,8 +404,8 @@ limited_target(struct side *side)
 }
 
 /*
- * The limit becomes lower while the connections are there, and a sandbox closes: messages through the rings
- * go on.
+ * The limit is lowered, or system calls are forbidden, on open connections: messages through the rings
+ * continue.
  */
 #define LONG (256 * 1024)
 
@@ -645,10 +643,10 @@ declined_initiator(struct side *side)
 const struct test local_tests[] = {
 	{"local-shared-memory", sharing_target, sharing_initiator, LOCAL},
 	{"local-shared-memory-ipv6", sharing_target, sharing_initiator, .addr = "::1", LOCAL},
-	{"local-off-at-target", unwilling_target, told_of_nothing, LOCAL},
-	{"local-off-at-initiator", tcp_target, unwilling_initiator, LOCAL},
+	{"local-off-at-target", disabled_target, quiet_initiator, LOCAL},
+	{"local-off-at-initiator", tcp_target, disabled_initiator, LOCAL},
 	{"local-other-user", tcp_target, foreign_initiator, .missing = not_root},
-	{"local-other-user-listens", foreign_target, told_of_nothing, .missing = not_root},
+	{"local-other-user-listens", foreign_target, quiet_initiator, .missing = not_root},
 	{"local-other-user-passes-a-socket", sharing_target, attacked_initiator, .missing = not_root},
 	{"local-no-capabilities", tcp_target, unprivileged_initiator, .missing = not_root},
 	{"local-no-capabilities-at-target", unprivileged_target, declined_initiator, .missing = not_root},

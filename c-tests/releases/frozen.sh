@@ -47,7 +47,7 @@ differences_are_seen() {
 	describe "$OUT/1.0/librpma.so.0" >true
 	for change in '/rpma_read;/d' 's/rpma_read;/rpma_reed;/' '/local:/,/\*;/d'; do
 		sed "$change" "$OUT/1.0/stub.map" >stub.map
-		{ cat "$OUT/1.0/stub.c"; echo 'void stranger(void); void stranger(void) { }'; } >stub.c
+		{ cat "$OUT/1.0/stub.c"; echo 'void added(void); void added(void) { }'; } >stub.c
 		$CC -fPIC -shared -o changed.so stub.c -Wl,-soname,librpma.so.0 -Wl,--version-script,stub.map || die "no library"
 		describe changed.so >changed
 		! cmp -s true changed || die "not seen: $change"

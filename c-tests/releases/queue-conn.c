@@ -11,7 +11,7 @@ static int fd;
 static void
 configure(struct rpma_conn_cfg *cfg)
 {
-	/* one queue for everything, so with room for everything */
+	/* one queue for all completions, so it needs room for all */
 	OK(rpma_conn_cfg_set_cq_size(cfg, 20));
 }
 

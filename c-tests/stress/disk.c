@@ -20,9 +20,9 @@
 #define SIZE 65536
 #define USAGE (RPMA_MR_USAGE_WRITE_DST | RPMA_MR_USAGE_READ_SRC | RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT | RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY)
 
-/* A region that a test has besides the one of the private data. */
+/* A second region, besides the one of the private data. */
 static void
-tell(struct side *side, const struct region *region)
+send_region(struct side *side, const struct region *region)
 {
 	char descriptor[DESCRIPTOR_SIZE];
 
@@ -31,7 +31,7 @@ tell(struct side *side, const struct region *region)
 }
 
 static struct rpma_mr_remote *
-told(struct side *side)
+receive_region(struct side *side)
 {
 	char descriptor[DESCRIPTOR_SIZE];
 	struct rpma_mr_remote *remote = NULL;
@@ -94,8 +94,8 @@ failing_target(struct side *side)
 		/* the first flush succeeds, the second one fails, later ones would succeed */
 		let_fail(CALL_msync, 2, disk_errors[i], false);
 		accept_link(&node, &link, NULL, &first);
-		tell(side, &same);
-		tell(side, &other);
+		send_region(side, &same);
+		send_region(side, &other);
 		expect_broken(&link);
 		OK(rpma_conn_disconnect(link.conn));
 		delete_link(&link);
@@ -137,8 +137,8 @@ failing_initiator(struct side *side)
 		struct rpma_mr_remote *other;
 
 		connect_link(&node, &link, NULL, NULL);
-		same = told(side);
-		other = told(side);
+		same = receive_region(side);
+		other = receive_region(side);
 		EXPECT(write_and_flush(&link, link.remote, &out, RPMA_FLUSH_TYPE_PERSISTENT));
 		EXPECT(!write_and_flush(&link, link.remote, &out, RPMA_FLUSH_TYPE_PERSISTENT), "the medium failed with %s",
 			strerror(disk_errors[i]));

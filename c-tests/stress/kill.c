@@ -29,13 +29,13 @@ kills(void)
 
 /* The tally of the side that survives. */
 static struct {
-	unsigned told; /* connections whose end was reported */
-	unsigned refused; /* attempts that came to nothing */
+	unsigned ended; /* connections whose end was reported */
+	unsigned refused; /* attempts that failed */
 	unsigned long long posted;
 	unsigned long long succeeded;
 } tally;
 
-/* Requests under way: each may complete once. */
+/* Outstanding requests: each may complete once. */
 struct pending {
 	bool sends[WINDOW];
 	bool receives[RECEIVES];
@@ -119,7 +119,7 @@ work_until_the_end(struct link *link, struct region *local, struct rng *rng)
 		}
 	}
 	expect_broken(link);
-	tally.told++;
+	tally.ended++;
 	while (pending.sent + pending.received > 0)
 		take_one(link->cq, &pending);
 	for (int i = 0; i < 3; i++) {
@@ -159,10 +159,10 @@ kill_after(pid_t pid, struct rng *rng)
 static void
 report(const char *who, uint64_t began)
 {
-	figures("     %s killed %u times in %llu ms; the other side was told %u times, %u attempts came to nothing", who, kills(),
-		(unsigned long long)(now_ms() - began), tally.told, tally.refused);
+	figures("     %s killed %u times in %llu ms; the end of %u connections was reported, %u attempts failed", who, kills(),
+		(unsigned long long)(now_ms() - began), tally.ended, tally.refused);
 	figures("     %llu requests completed exactly once, %llu of them with success", tally.posted, tally.succeeded);
-	EXPECT(tally.told >= kills() / 4, "most processes were killed before they had a connection: this shows nothing");
+	EXPECT(tally.ended >= kills() / 4, "most processes were killed before they had a connection: this shows nothing");
 }
 
 /* The initiator is killed: the target goes on to serve. */
@@ -286,10 +286,10 @@ surviving_initiator(struct side *side)
 	region_new(&node, &local, SIZE, USAGE_ALL);
 	OK(rpma_mr_get_descriptor(offered.mr, offer));
 	while (!shared->over) {
-		struct rng rng = rng_of("surviving initiator", tally.told);
+		struct rng rng = rng_of("surviving initiator", tally.ended);
 		struct link link;
 
-		if (tally.told == WARM_UP)
+		if (tally.ended == WARM_UP)
 			before = take_census();
 		if (!try_connect(&node, &link, cfg, offer, sizeof(offer))) {
 			tally.refused++;

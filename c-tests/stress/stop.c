@@ -82,8 +82,8 @@ stopped_target(struct side *side)
 }
 
 /*
- * Posts more than the peer's socket takes, stops the peer, and continues it; then all completes, once, and in
- * order.
+ * Posts more than the peer's socket takes, stops the peer, and continues it; then all requests complete, once
+ * and in order.
  */
 static void
 stopping_initiator(struct side *side)
@@ -137,7 +137,7 @@ stopping_initiator(struct side *side)
 }
 
 /*
- * A listener that is stopped: the attempt ends after the reply timeout; the next one, when it goes on,
+ * A listener that is stopped: the attempt ends after the reply timeout; one made after it was continued
  * succeeds.
  */
 static void
@@ -153,7 +153,7 @@ stopped_listener(struct side *side)
 	accept_link(&node, &link, NULL, &region);
 	say(side, 's');
 	hear(side, 'c');
-	/* the attempts that were given up may be here, and end */
+	/* abandoned attempts may be pending; they end */
 	for (bool used = false; !used;) {
 		enum rpma_conn_event event = RPMA_CONN_UNDEFINED;
 		struct rpma_conn_req *req = next_req(&node, NULL);
@@ -162,7 +162,7 @@ stopped_listener(struct side *side)
 		int ret = rpma_conn_req_connect(&req, NULL, &again.conn);
 
 		again.remote = NULL;
-		/* it may be known to be gone already */
+		/* its end may have been detected already */
 		EXPECT(ret == 0 || ret == RPMA_E_PROVIDER, "%d", ret);
 		if (ret != 0)
 			continue;
@@ -219,8 +219,8 @@ attempting_initiator(struct side *side)
 }
 
 /*
- * A peer that is stopped while the other side ends the connection: that side does not wait for it longer than
- * it may.
+ * A peer that is stopped while the other side ends the connection: that side waits no longer than its
+ * timeout.
  */
 static void
 stopped_at_the_end(struct side *side)
@@ -273,7 +273,7 @@ ending_initiator(struct side *side)
 	EXPECT(now_ms() - began < stop_ms(), "%llu ms", (unsigned long long)(now_ms() - began));
 	stop_for_a_while(*side->target_pid);
 	/*
-	 * the engine, its thread and the file that proves who may inspect this process are there since the
+	 * the engine, its thread and the file that proves who may inspect this process have existed since the
 	 * first connection
 	 */
 	before.fds += 4;

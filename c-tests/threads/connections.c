@@ -85,8 +85,8 @@ no_request(void)
 }
 
 /*
- * All ask for connections, and all take requests from one endpoint: each takes somebody's. Every third
- * request is deleted, and so rejected. Nobody waits for what another thread does only later.
+ * All threads connect to one endpoint and fetch any thread's requests from it. Every third request is
+ * deleted, which rejects it. No thread waits for a later action of another.
  */
 static void
 one_endpoint(unsigned thread)
@@ -135,7 +135,7 @@ await(struct rpma_cq *of, enum ibv_wc_opcode opcode)
 	EXPECT(wc.status == IBV_WC_SUCCESS && wc.opcode == opcode);
 }
 
-/* Connections with their whole lives at one peer. */
+/* The whole life of connections of one peer. */
 static void
 own_connections(unsigned thread)
 {
@@ -312,7 +312,7 @@ waits(unsigned thread)
 	}
 }
 
-/* What all ask of one connection, which then all end at the same time; each event is taken once. */
+/* Queries of one connection by all threads, which then all disconnect it; each event is returned once. */
 static void
 quiet_connection(void)
 {

@@ -20,7 +20,10 @@ expect_no_event(struct rc *rc)
 	EXPECT(poll(&fd, 1, 0) == 0, "an event");
 }
 
-/* The first request of the peer in RTR is an event: the program may go to RTS. In RTS none is. */
+/*
+ * The peer's first request in RTR raises IBV_EVENT_COMM_EST: the program may go to RTS. Requests in RTS raise
+ * none.
+ */
 static void
 established_t(struct side *side)
 {
@@ -80,9 +83,9 @@ last_receive_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* Whether the tests run in a machine of their own, where they may change addresses. */
+/* Whether the tests run in a virtual machine, where they may change addresses. */
 static bool
-has_machine(void)
+in_guest(void)
 {
 	return getenv("PAIRS_INITIATOR_GID") != NULL;
 }
@@ -91,18 +94,18 @@ has_machine(void)
 static const char *
 no_namespace(void)
 {
-	if (has_machine())
+	if (in_guest())
 		return NULL;
 	if (not_soft() != NULL)
 		return not_soft();
 	return system("unshare -rn ip link set lo up >/dev/null 2>&1") == 0 ? NULL : "no network namespace is permitted: unshare -rn";
 }
 
-/* As no_namespace(); the interfaces of the tests stay up. */
+/* As no_namespace(), and not in a virtual machine, whose interfaces other tests need. */
 static const char *
 not_alone(void)
 {
-	return has_machine() ? "" : no_namespace();
+	return in_guest() ? "" : no_namespace();
 }
 
 static void
@@ -129,7 +132,7 @@ set_loopback(bool up)
 	configure(SIOCSIFFLAGS, &request);
 }
 
-/* Gives an interface a second address, or removes that. */
+/* Adds a second address to an interface, or removes it. */
 static void
 set_second_address(const char *interface, bool present)
 {
@@ -142,7 +145,7 @@ set_second_address(const char *interface, bool present)
 	configure(present ? SIOCSIFADDR : SIOCSIFFLAGS, &request);
 }
 
-/* The next event of the port but for those of its GIDs. */
+/* The next event of the port, without GID changes. */
 static enum ibv_event_type
 next_of_port(struct ibv_context *device)
 {
@@ -181,7 +184,7 @@ gid_change_i(struct side *side)
 	ssize_t before;
 
 	(void)side;
-	if (!has_machine()) {
+	if (!in_guest()) {
 		EXPECT(unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0, "%s", strerror(errno));
 		set_loopback(true);
 	}
@@ -199,7 +202,7 @@ gid_change_i(struct side *side)
 	DONE(ibv_close_device(device));
 }
 
-/* Without an interface that is up the port is down. */
+/* The port is down while no interface is up. */
 static void
 port_i(struct side *side)
 {
