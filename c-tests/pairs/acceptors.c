@@ -16,18 +16,18 @@
 #define CLIENTS 4
 #define MAX_CONNS 4000
 
-/* the client ends the connection at once, so that is how long its end may take to get here */
+/* the client ends the connection immediately; its end may take this long to arrive */
 #define LOST_MS 5000
 
-/* Requests on their way from the thread that takes them to those that accept them. */
+/* Requests from the thread that fetches them to those that accept them. */
 static struct rpma_conn_req *requests[MAX_CONNS];
 static unsigned conns, taken, handed_out;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
 /*
- * A device may need much longer for a connection, an emulated one in an emulated machine above all, on
- * whichever side.
+ * A device on either side may need much longer for a connection, above all an emulated one in a virtual
+ * machine.
  */
 static unsigned
 count_conns(void)
@@ -44,7 +44,7 @@ count_conns(void)
 	return count;
 }
 
-/* Connections that never got their event, and what the endpoint got that is not a request. */
+/* Connections without ESTABLISHED, and events of the endpoint that are not requests. */
 static unsigned unestablished, strays;
 
 static struct rpma_conn_req *
@@ -62,8 +62,8 @@ wait_for_request(void)
 }
 
 /*
- * The connection's first event is to be ESTABLISHED. Where that went elsewhere, there is the end's, or none
- * at all.
+ * The connection's first event must be ESTABLISHED. If another channel got that, there is only the event of
+ * the end, or none.
  */
 static void
 see_established(struct link *link)
@@ -131,19 +131,19 @@ acceptors_target(struct side *side)
 	for (unsigned i = 0; i < ACCEPTORS; i++)
 		EXPECT(pthread_join(acceptors[i], NULL) == 0);
 
-	/* nor has the endpoint anything left */
+	/* the endpoint has no further event */
 	OK(rpma_ep_get_fd(node.ep, &fd));
 	EXPECT(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0);
 	while (rpma_ep_next_conn_req(node.ep, NULL, &none) != RPMA_E_NO_EVENT)
 		strays++;
 	EXPECT(none == NULL);
 	EXPECT(strays == 0 && unestablished == 0,
-		"of %u connections %u never saw ESTABLISHED; the endpoint got %u events that are no requests", conns,
+		"of %u connections %u have not reported ESTABLISHED; the endpoint has reported %u events that are not requests", conns,
 		unestablished, strays);
 	close_node(&node);
 }
 
-/* A client has a peer of its own, so that all can request connections at the same time. */
+/* Each client has its own peer, so all can request connections at the same time. */
 static void *
 connect_and_end(void *arg)
 {

@@ -23,9 +23,7 @@ enum operation { READ, WRITE, WRITE_IMM, FLUSH, ATOMIC };
 
 enum damage { NONE, DEREGISTERED, UNMAPPED, UNREADABLE, READ_ONLY, TRUNCATED, OTHER_PEER };
 
-/*
- * The violation: at the target, in the key or the offset at the initiator, or in the initiator's own memory.
- */
+/* The violation: at the target, in key or offset at the initiator, or in the initiator's own memory. */
 struct violation {
 	enum operation op;
 	int usage; /* of the target's region; 0: everything */
@@ -65,8 +63,8 @@ remote_place(int *fd)
 static void
 check_guards(const char *place)
 {
-	check_pattern(place - GUARD, GUARD, SEED_G, "the memory in front of the region");
-	check_pattern(place + SIZE, GUARD, SEED_G, "the memory behind the region");
+	check_pattern(place - GUARD, GUARD, SEED_G, "the memory before the region");
+	check_pattern(place + SIZE, GUARD, SEED_G, "the memory after the region");
 }
 
 static void
@@ -94,7 +92,7 @@ inflict(enum damage damage, struct region *region, int fd)
 	}
 }
 
-/* Looks at the memory where it is still there. */
+/* Checks the memory that is still mapped. */
 static void
 check_untouched(enum damage damage, struct region *region)
 {
@@ -105,7 +103,7 @@ check_untouched(enum damage damage, struct region *region)
 		return;
 	if (damage == UNREADABLE)
 		EXPECT(mprotect(region->ptr, SIZE, PROT_READ) == 0);
-	check_pattern(region->ptr, SIZE, SEED_T, "the region that must not be touched");
+	check_pattern(region->ptr, SIZE, SEED_T, "the region that must not change");
 }
 
 static void
@@ -170,7 +168,7 @@ forge(struct link *link, const struct violation *v)
 	if (v->size != 0)
 		memcpy(descriptor + 8, &v->size, sizeof(v->size));
 	memcpy(descriptor + 16, &key, sizeof(key));
-	/* the descriptor may also claim a usage that the region does not have */
+	/* the descriptor may also contain a usage that the region does not have */
 	descriptor[20] = (char)USAGE_ALL;
 	OK(rpma_mr_remote_delete(&link->remote));
 	OK(rpma_mr_remote_from_descriptor(descriptor, sizeof(descriptor), &link->remote));
@@ -201,8 +199,8 @@ post(struct link *link, struct region *local, const struct violation *v, void *c
 }
 
 /*
- * Whether what is posted while the connection ends completes once if it was taken, and not if it was not; siw
- * does not do that.
+ * Whether requests posted while the connection ends complete once if posting succeeded, and not if it failed;
+ * not so with siw.
  */
 static bool
 late_posts(void)
@@ -237,9 +235,7 @@ initiator(struct side *side, const struct violation *v)
 
 	ret = post(&bad_link, &local, v, (void *)1);
 	if (ret != 0) {
-		/*
-		 * only what is wrong with our own memory can be known this early; nothing has happened then
-		 */
+		/* only an error of local memory can be detected this early; nothing was transferred then */
 		EXPECT(local_fault && ret == RPMA_E_PROVIDER, "%d", ret);
 		expected = 0;
 		OK(rpma_conn_disconnect(bad_link.conn));
@@ -250,9 +246,7 @@ initiator(struct side *side, const struct violation *v)
 	for (unsigned i = 1; i <= expected; i++) {
 		next_wc(bad_link.cq, &wc);
 		EXPECT(wc.wr_id == i, "operation %llu, expected %u", (unsigned long long)wc.wr_id, i);
-		/*
-		 * a refused write may have left before it was refused; anything else must say that it failed
-		 */
+		/* a write may complete before it is refused; all other requests must fail */
 		if (i == 2 || local_fault || v->op == READ || v->op == FLUSH)
 			EXPECT(wc.status != IBV_WC_SUCCESS, "operation %u succeeded", i);
 	}
@@ -304,7 +298,7 @@ VIOLATION(read_before_begin, READ, .base_add = -32)
 VIOLATION(write_one_before_begin, WRITE, .base_add = -1)
 VIOLATION(read_one_past_end, READ, .offset = SIZE - 63)
 VIOLATION(write_one_past_end, WRITE, .offset = SIZE - 63)
-/* an address at the very top, so that address plus length is a small number again */
+/* an address at the end of the address space: address plus length wraps around */
 VIOLATION(read_wraps, READ, .base_add = -BASE - GUARD - 32, .size = 16)
 VIOLATION(write_wraps, WRITE, .base_add = -BASE - GUARD - 32, .size = 16)
 VIOLATION(read_longer_than_region, READ, .len = SIZE, .offset = 1)
@@ -337,8 +331,8 @@ VIOLATION(local_sink_read_only, READ, .local_damage = READ_ONLY)
 VIOLATION(local_source_truncated, WRITE, .local_damage = TRUNCATED)
 
 /*
- * Memory that is unmapped while it is being written and read, many times over: only that connection fails,
- * whatever the library was doing at that moment.
+ * Memory is unmapped while it is written and read, many times: only that connection fails, at whatever point
+ * the library was.
  */
 #define ROUNDS 150
 
@@ -359,7 +353,7 @@ vanishing_target(struct side *side)
 		memset(place, 0, SIZE);
 		region_reg(&node, &region, place, SIZE, USAGE_ALL);
 		accept_link(&node, &link, NULL, &region);
-		/* not before the traffic is there, and each time at another moment of it */
+		/* after the first write, and each time at another moment */
 		while (written == 0)
 			written = __atomic_load_n((uint64_t *)place, __ATOMIC_RELAXED);
 		for (unsigned n = 0; n < i * 401 % 20000; n++)
@@ -392,8 +386,8 @@ vanishing_initiator(struct side *side)
 			struct ibv_wc wc;
 
 			/*
-			 * a post may fail once the connection has broken: the completion says so then, or the
-			 * event
+			 * a post may fail once the connection has broken; then a completion or the event
+			 * reports it
 			 */
 			for (unsigned n = 0; n < 30 && !gone; n++)
 				gone = rpma_write(link.conn, link.remote, n * 96, local.mr, 0, 8 + n,
@@ -412,10 +406,7 @@ vanishing_initiator(struct side *side)
 
 #define TEST(name, id) {name, id##_target, id##_initiator}
 
-/*
- * Memory that a device's driver would not pin is not registered: the page is looked at behind the first one,
- * too.
- */
+/* Memory that a driver would not pin is not registered: not only the first page is checked. */
 static void
 unprotected_initiator(struct side *side)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * alive.c -- peer liveness: a slow or stopped peer keeps its connection; one whose process has ended, even if
- * another process holds its sockets, or whose host no longer responds loses it.
+ * alive.c -- peer liveness: a connection to a slow or stopped peer stays open; it is lost if the peer's
+ * process has ended, even if another process holds its sockets, or if its host no longer responds.
  */
 #include "link.h"
 
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define TIMEOUT_MS 1000
-#define LONGER_MS 5000 /* than any time in which a peer may be given up with this setting */
+#define LONGER_MS 5000 /* than any time after which a peer counts as lost with this setting */
 #define SIZE (1 << 20)
 #define WRITES 64
 #define MESSAGES 100
@@ -51,7 +51,7 @@ stopped_target(struct side *side)
 	close_with_region(&node, &region);
 }
 
-/* A process that is stopped, with more on its way than the sockets hold. */
+/* A process is stopped, with more bytes in flight than the sockets hold. */
 static void
 stopping_initiator(struct side *side)
 {
@@ -73,7 +73,7 @@ stopping_initiator(struct side *side)
 		EXPECT(kill(*side->target_pid, SIGCONT) == 0);
 		for (uint64_t i = 0; i < WRITES; i++)
 			expect_wc(link.cq, i, IBV_WC_RDMA_WRITE);
-		/* then idle, with the process stopped: its host answers the probes */
+		/* then idle, with the process stopped: its host responds to probes */
 		stop_process(*side->target_pid);
 		EXPECT(!has_event(&link, LONGER_MS), "the idle connection has ended");
 		EXPECT(kill(*side->target_pid, SIGCONT) == 0);
@@ -132,7 +132,10 @@ early_initiator(struct side *side)
 	close_with_region(&node, &out);
 }
 
-/* A process with a child that does not execute anything is killed. The child has none of its connections. */
+/*
+ * A process with a child that does not execute a program is killed. The child keeps none of its connections
+ * open.
+ */
 static void
 parent_target(struct side *side)
 {
@@ -144,7 +147,7 @@ parent_target(struct side *side)
 	accept_link(&node, &link, NULL, NULL);
 	OK(rpma_conn_get_event_fd(link.conn, &fd));
 	if (fork() == 0) {
-		/* not even its end may disturb the parent */
+		/* the end of a child must not affect the parent */
 		if (fork() == 0)
 			_exit(0);
 		sleep(60);
@@ -170,17 +173,14 @@ orphaned_initiator(struct side *side)
 	EXPECT(!has_event(&link, 300), "the fork has ended the connection");
 	began = now_ms();
 	say(side, 'k');
-	EXPECT(has_event(&link, 10000), "nobody has told that the process was killed");
-	EXPECT(now_ms() - began < 1000, "told after %llu ms", (unsigned long long)(now_ms() - began));
+	EXPECT(has_event(&link, 10000), "the end of the killed process is not reported");
+	EXPECT(now_ms() - began < 1000, "reported after %llu ms", (unsigned long long)(now_ms() - began));
 	expect_broken(&link);
 	delete_link(&link);
 	close_node(&node);
 }
 
-/*
- * A child uses the library for itself, after its parent has; what it does, the parent's connection does not
- * notice.
- */
+/* A child uses the library after its parent has; that does not affect the parent's connection. */
 static void
 child_initiator(struct side *side)
 {
@@ -230,8 +230,8 @@ childs_target(struct side *side)
 }
 
 /*
- * A host that no longer answers. The command in PAIRS_VANISH cuts it off; c-tests/vanish gives one, and the
- * two network namespaces that it takes.
+ * A host that no longer responds. The command in PAIRS_VANISH cuts it off; c-tests/vanish provides the
+ * command, and the two network namespaces that it needs.
  */
 static void
 cut_off(void)
@@ -246,7 +246,7 @@ expect_lost(struct link *link, uint64_t began, unsigned from_ms, unsigned to_ms)
 {
 	uint64_t took;
 
-	EXPECT(has_event(link, 20 * to_ms), "a lost host is not noticed");
+	EXPECT(has_event(link, 20 * to_ms), "a lost host is not detected");
 	took = now_ms() - began;
 	EXPECT(took >= from_ms && took <= to_ms, "after %llu ms, expected %u to %u", (unsigned long long)took, from_ms, to_ms);
 	expect_broken(link);

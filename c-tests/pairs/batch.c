@@ -23,7 +23,7 @@ struct loss {
 	size_t len;
 };
 
-/* At the target: what stays, what goes, and what the other connection uses. */
+/* At the target: memory that stays, memory that is unmapped, and that of the other connection. */
 struct regions {
 	struct region kept;
 	struct region lost;
@@ -95,9 +95,9 @@ loss_target(struct side *side, const struct loss *loss)
 		char *slot = regions.kept.ptr + i * loss->len;
 
 		if (i < FRONT)
-			check_pattern(slot, loss->len, (uint32_t)i, "a write in front");
+			check_pattern(slot, loss->len, (uint32_t)i, "a write before it");
 		else
-			check_bytes(slot, loss->len, 0, "a write behind");
+			check_bytes(slot, loss->len, 0, "a write after it");
 	}
 	delete_link(&link);
 	await_end(&other);
@@ -155,9 +155,9 @@ loss_initiator(struct side *side, const struct loss *loss)
 }
 
 /*
- * The same with the memory taken back while numbered writes come without an end, each time at another moment.
- * Every eighth goes to what is lost, the others to slots in turn, so what the slots hold at the end says
- * which of them has failed.
+ * The same with memory that is unmapped during an endless sequence of numbered writes, each time at another
+ * moment. Every eighth write goes to that memory, the others to slots in turn, so the content of the slots
+ * shows which write has failed.
  */
 #define ROUNDS 40
 #define SLOTS 32
@@ -166,7 +166,7 @@ loss_initiator(struct side *side, const struct loss *loss)
 #define BURST 256
 #define SOURCES (2 * BURST)
 
-/* All before one of the writes to what is lost, and nothing behind it. */
+/* All writes before one to the lost memory have been placed, and none after it. */
 static void
 check_slots(const char *slots)
 {
@@ -189,7 +189,7 @@ check_slots(const char *slots)
 		uint64_t word;
 
 		memcpy(&word, slots + i % SLOTS * LEN, 8);
-		EXPECT(i % EVERY == 0 || word == i, "write %llu is missing behind %llu", (unsigned long long)i,
+		EXPECT(i % EVERY == 0 || word == i, "write %llu is missing before %llu", (unsigned long long)i,
 			(unsigned long long)last);
 	}
 }
@@ -218,7 +218,7 @@ race_target(struct side *side)
 		lose(&regions, damage);
 		expect_broken(&link);
 		check_slots(regions.kept.ptr);
-		check_bytes(regions.kept.ptr + SLOTS * LEN, SIZE - SLOTS * LEN, 0, "behind the slots");
+		check_bytes(regions.kept.ptr + SLOTS * LEN, SIZE - SLOTS * LEN, 0, "after the slots");
 		delete_link(&link);
 		check_slots(regions.kept.ptr);
 		free_lost(&regions, damage);
@@ -231,8 +231,8 @@ race_target(struct side *side)
 }
 
 /*
- * Posts until the connection has broken; a source is not touched before the write that was last posted from
- * it has completed.
+ * Posts until the connection has broken; a source is not changed before the last write posted from it has
+ * completed.
  */
 static void
 write_on_and_on(struct link *link, struct region *source, struct rpma_mr_remote *lost)
@@ -291,7 +291,7 @@ race_initiator(struct side *side)
 	close_with_region(&node, &data);
 }
 
-/* Defines the two functions of a test from what is lost. */
+/* Defines the two functions of a test from the lost memory. */
 #define LOSS(id, ...)                                                                              \
 	static const struct loss id = {__VA_ARGS__};                                               \
 	static void id##_target(struct side *side)                                                 \

@@ -25,10 +25,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/*
- * Of the provider's thread: how often it was told of something to do, and how often it looked without
- * sleeping and found nothing.
- */
+/* Of the provider's thread: wake-ups with an event, and polls without sleeping that found none. */
 static _Atomic unsigned found;
 static _Atomic unsigned empty;
 /* Of all threads. */
@@ -47,7 +44,7 @@ real_syscall(long number, long a, long b, long c, long d, long e, long f)
 	return next(number, a, b, c, d, e, f);
 }
 
-/* Asked once a thread: the provider's has its name before it looks for anything. */
+/* Determined once per thread: the provider's thread has its name before it polls. */
 static bool
 is_providers_thread(void)
 {
@@ -64,8 +61,8 @@ is_providers_thread(void)
 }
 
 /*
- * What it sleeps on is where it is told; what it asks further then, without sleeping, is for the same thing
- * to do.
+ * Events of the descriptor on which the thread sleeps are counted; polls of others, without sleeping, belong
+ * to the same event.
  */
 static void
 count_look(int fd, bool sleeps, int n)
@@ -89,7 +86,7 @@ epoll_wait(int fd, struct epoll_event *events, int most, int timeout)
 	return n;
 }
 
-/* epoll_pwait2() is called by number: it is younger than some C libraries. */
+/* epoll_pwait2() is called by number: older C libraries lack it. */
 long
 syscall(long number, ...)
 {
@@ -136,20 +133,19 @@ getpid(void)
 	return (pid_t)real_syscall(SYS_getpid, 0, 0, 0, 0, 0, 0);
 }
 
-/* Fails where the provider makes its calls past these functions: then nothing here would mean anything. */
+/* Fails if the provider does not call these functions: then the counts mean nothing. */
 static void
 expect_counted(void)
 {
-	EXPECT(found > 0, "no look of the provider's thread was counted, though it has set up a connection");
-	EXPECT(sends > 0, "no sendmsg was counted, though a connection has been set up");
+	EXPECT(found > 0, "no epoll_wait of the provider's thread was counted, although it has set up a connection");
+	EXPECT(sends > 0, "no sendmsg was counted, although a connection has been set up");
 }
 
 /*
- * Messages to and fro, over many connections in turn, with one queue for all receives at the target. A poll
- * moves the bytes itself; the provider's thread is not to be woken for each message. While other processes
- * want the processors, it may be there before the program that polls has one again, and do so for long; so
- * there are several series, and one in which the program came first most of the time shows that polls do the
- * work.
+ * Messages in both directions, over many connections in turn, with one queue for all receives at the target.
+ * A poll moves the bytes itself; the provider's thread must not be woken for each message. While other
+ * processes use the processors, the thread may run before the program that polls, for a long time; so there
+ * are several series, and one in which the program was mostly first shows that polls move the bytes.
  */
 #define MOST_LINKS 64
 #define MESSAGE 8
@@ -216,7 +212,7 @@ answering_target(struct side *side, unsigned count)
 		take_wc(receives, &wc);
 		EXPECT(wc.qp_num == qp_num[from], "queue pair %u, expected %u", wc.qp_num, qp_num[from]);
 		OK(rpma_srq_recv(srq, in.mr, wc.wr_id * MESSAGE, MESSAGE, (void *)(uintptr_t)wc.wr_id));
-		/* the answer says whether it is the last one */
+		/* the reply says whether it is the last one */
 		if (i % ROUNDS == ROUNDS - 1) {
 			if (found - before < fewest)
 				fewest = found - before;
@@ -225,7 +221,7 @@ answering_target(struct side *side, unsigned count)
 		OK(rpma_send(links[from].conn, out.mr, 0, MESSAGE, RPMA_F_COMPLETION_ALWAYS, (void *)2));
 		take_wc(links[from].cq, &wc);
 	}
-	EXPECT(fewest < ROUNDS / 2, "the provider's thread was told of something at least %u times in each %u rounds", fewest, ROUNDS);
+	EXPECT(fewest < ROUNDS / 2, "the provider's thread was woken at least %u times in each %u rounds", fewest, ROUNDS);
 	say(side, 'd');
 	for (unsigned i = 0; i < count; i++)
 		await_end(&links[i]);
@@ -267,8 +263,8 @@ asking_initiator(struct side *side, unsigned count)
 }
 
 /*
- * Both ends sleep for each completion: the kernel wakes the thread that sleeps, and the provider's thread has
- * no part in it. It is woken before another one, so this does not depend on what else runs.
+ * Both ends sleep for each completion: the kernel wakes the sleeping thread, and the provider's thread is not
+ * involved. The kernel wakes the sleeping thread before any other, so other load does not matter.
  */
 #define ROUNDS_ASLEEP 3000
 
@@ -296,10 +292,7 @@ asleep(struct side *side, bool is_target)
 	if (is_target)
 		next_wc(link.cq, &wc);
 	for (unsigned i = 0; i < ROUNDS_ASLEEP; i++) {
-		/*
-		 * the initiator's receive for the first answer has been posted before, as the target's for
-		 * the first message
-		 */
+		/* the receives of the first message and of the first reply are already posted */
 		if (is_target || i > 0)
 			OK(rpma_recv(link.conn, in.mr, 0, MESSAGE, (void *)1));
 		OK(rpma_send(link.conn, out.mr, 0, MESSAGE, RPMA_F_COMPLETION_ALWAYS, (void *)2));
@@ -313,7 +306,7 @@ asleep(struct side *side, bool is_target)
 	say(side, 'd');
 	hear(side, 'd');
 	(is_target ? await_end : end_link)(&link);
-	EXPECT(before < ROUNDS_ASLEEP / 4, "the provider's thread was told of something %u times in %u rounds", before, ROUNDS_ASLEEP);
+	EXPECT(before < ROUNDS_ASLEEP / 4, "the provider's thread was woken %u times in %u rounds", before, ROUNDS_ASLEEP);
 	region_free(&in);
 	close_with_region(&node, &out);
 }
@@ -331,8 +324,8 @@ asleep_initiator(struct side *side)
 }
 
 /*
- * A target that waits for its memory to change, with one processor for all its threads: whoever looks in vain
- * takes it away.
+ * A target that polls its memory, with one processor for all its threads: a thread that polls in vain takes
+ * processor time from the others.
  */
 #define AWAITED 300
 
@@ -369,7 +362,7 @@ spinning_target(struct side *side)
 			;
 		say(side, 'a');
 	}
-	EXPECT(empty - before < 3 * AWAITED, "%u looks in vain while %u writes came", empty - before, AWAITED);
+	EXPECT(empty - before < 3 * AWAITED, "%u polls in vain during %u writes", empty - before, AWAITED);
 	await_end(&link);
 	close_with_region(&node, &region);
 }
@@ -393,11 +386,11 @@ awaited_initiator(struct side *side)
 }
 
 /*
- * A ping-pong of unsignalled writes, each side waiting for its memory to change: no write of it follows
- * another one closely, so each is with the kernel, or at the other side, when the call returns, and none is
- * left to the provider's thread, which might have to wait for a processor first. A write that is left to that
- * thread starts a timer. What the thread sends is not counted: it takes along what is posted while it is at
- * work on what the other side has seen already, and nobody waits for that.
+ * A ping-pong of unsignalled writes, each side polling its memory: no write follows another one closely, so
+ * each has been passed to the kernel, or to the other side, when the call returns, and none is left to the
+ * provider's thread, which might have to wait for a processor. A write that is left to that thread starts a
+ * timer. Requests that the thread sends are not counted: while it processes bytes that the other side has
+ * already used, it also sends requests posted meanwhile, for which no side waits.
  */
 #define PINGS 4000
 #define SIGNALLED 8
@@ -444,7 +437,7 @@ ping_pong(struct side *side, bool target)
 	}
 	sent = sends - sent;
 	left = timers - left;
-	/* What goes into shared memory, or is copied by the initiator, needs no call to be there. */
+	/* Writes through shared memory, and direct copies, need no sendmsg. */
 	if (count_shared() == 0)
 		EXPECT(sent >= PINGS, "%u writes, %u calls", PINGS, sent);
 	EXPECT(left < PINGS / 25, "%u timers for %u writes", left, PINGS);
@@ -471,8 +464,8 @@ ping_initiator(struct side *side)
 }
 
 /*
- * Writes that are flushed at once share the call of the flush. That is guessed from the ones before; a write
- * that is not followed by anything arrives all the same, though its program makes no further call.
+ * Writes that are flushed immediately share the sendmsg of the flush. That is predicted from earlier writes;
+ * a write without a flush arrives nevertheless, without another call of its program.
  */
 #define FLUSHED 2000
 #define ALONE 50
@@ -536,10 +529,7 @@ flushing_initiator(struct side *side)
 	close_with_region(&node, &local);
 }
 
-/*
- * Small writes one at a time: however little time each takes, none is left for the provider's thread, for
- * which a timer would be started.
- */
+/* Small writes one at a time: none is left to the provider's thread, for which a timer would be started. */
 #define WAITED_FOR 5000
 
 static void
@@ -559,7 +549,7 @@ waiting_initiator(struct side *side)
 	}
 	started = timers - started;
 	EXPECT(started <= WAITED_FOR / 100, "%u timers for %u writes that were waited for", started, WAITED_FOR);
-	/* sixteen and more in a row start one: they are counted */
+	/* sixteen or more in a row start a timer, which is counted */
 	write_and_flush(&link, &local, 100);
 	EXPECT(timers > 0, "no timer was counted");
 	end_link(&link);
@@ -567,8 +557,8 @@ waiting_initiator(struct side *side)
 }
 
 /*
- * Small reads, sixteen in flight, each posted when an earlier one has completed: those that are posted
- * together share a call.
+ * Small reads, sixteen outstanding, each posted when an earlier one has completed: reads that are posted
+ * together share a sendmsg.
  */
 #define IN_FLIGHT 16
 #define READS 4000
@@ -580,7 +570,7 @@ post_read(struct link *link, struct region *local, uintptr_t i)
 	OK(rpma_read(link->conn, local->mr, i % IN_FLIGHT * 8, link->remote, 0, 8, RPMA_F_COMPLETION_ALWAYS, (void *)i));
 }
 
-/* How many calls that takes. */
+/* The calls of sendmsg for READS reads. */
 static unsigned
 read_many(struct link *link, struct region *local)
 {
@@ -608,7 +598,7 @@ reading_initiator(struct side *side)
 	connect_with_region(&node, &link, &local, side, 4096, RPMA_MR_USAGE_READ_DST, cfg);
 	OK(rpma_conn_cfg_delete(&cfg));
 	expect_counted();
-	/* where others want the processors the answers come one by one for a while */
+	/* on busy processors the responses may arrive one by one for a while */
 	for (unsigned i = 0; i < ATTEMPTS && sent > READS / 3; i++)
 		sent = read_many(&link, &local);
 	EXPECT(sent <= READS / 3, "%u times sendmsg for %u reads", sent, READS);
@@ -618,7 +608,7 @@ reading_initiator(struct side *side)
 
 /*
  * Small writes in bursts, the last one of each signalled, to a target whose program sleeps: many of them
- * share a call.
+ * share a sendmsg.
  */
 #define BURST 256
 #define ROUND (4 * BURST)
@@ -649,7 +639,7 @@ overwritten_target(struct side *side, const struct bursts *bursts)
 	check_pattern(region.ptr, SPACE, 3, "the target's region");
 	EXPECT(copied <= bursts->writes * 15 / 100 && asked <= bursts->writes * 15 / 100,
 		"%u copies by the kernel and %u times getpid for %u writes", copied, asked, bursts->writes);
-	/* eight bytes are stored, not copied; then there is nothing to be counted */
+	/* eight bytes are stored, not copied: then no copy is counted */
 	EXPECT(bursts->len == 8 || copied > 0, "no copy was counted");
 	await_end(&link);
 	close_with_region(&node, &region);
@@ -691,20 +681,20 @@ bursting_initiator(struct side *side, const struct bursts *bursts)
 			before = now;
 		}
 	}
-	/* behind the last write, so all are there */
+	/* posted after the last write, so all have been placed */
 	read_part(&link, &back, 0, 0, SPACE);
 	check_pattern(back.ptr, SPACE, 3, "what was read back");
 	say(side, 'd');
 	end_link(&link);
-	/* where others want the processors, fewer writes share a call for a while */
+	/* on busy processors, fewer writes share a call for a while */
 	EXPECT(fewest <= ROUND / 5, "at least %u times sendmsg for %u writes", fewest, ROUND);
 	region_free(&local);
 	close_with_region(&node, &back);
 }
 
 /*
- * Large writes to a target that takes nothing: its socket and that of the initiator are full, which many
- * polls need not ask for each.
+ * Large writes to a target that receives nothing: its socket and that of the initiator are full; polls need
+ * not try to send each time.
  */
 #define LARGE (1 << 20)
 #define LARGE_WRITES 64
@@ -748,7 +738,7 @@ full_initiator(struct side *side)
 	for (unsigned i = 0; i < POLLS; i++)
 		done += rpma_cq_get_wc(link.cq, 1, &wc, NULL) == 0;
 	sent = sends - sent;
-	EXPECT(done < LARGE_WRITES, "a stopped process has taken %u MiB", LARGE_WRITES);
+	EXPECT(done < LARGE_WRITES, "a stopped process has received %u MiB", LARGE_WRITES);
 	EXPECT(sent <= POLLS / 20, "%u times sendmsg in %u polls", sent, POLLS);
 	OK(kill(*side->target_pid, SIGCONT));
 	for (; done < LARGE_WRITES; done++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cancel.c -- signals and thread cancellation: they interrupt no call except one that waits, and leave no
- * lock or memory behind. And no SIGPIPE.
+ * cancel.c -- signals and thread cancellation: they interrupt only calls that wait, and leak neither locks
+ * nor memory. SIGPIPE is not raised.
  */
 #include "link.h"
 
@@ -26,7 +26,7 @@ struct waits {
 	atomic_bool begun;
 };
 
-/* Waits, again and again, until it is cancelled: nothing that it waits for ever comes. */
+/* Waits again and again, until it is cancelled: no event ever arrives. */
 static void *
 wait_forever(void *arg)
 {
@@ -52,7 +52,7 @@ wait_forever(void *arg)
 	return NULL;
 }
 
-/* A thread that waits is cancelled; the connection is as good as before, for other threads, too. */
+/* A thread that waits is cancelled; the connection stays usable, also by other threads. */
 static void
 waits_target(struct side *side)
 {
@@ -76,7 +76,7 @@ waits_target(struct side *side)
 		EXPECT(pthread_create(&thread, NULL, wait_forever, &w) == 0);
 		while (!w.begun)
 			sched_yield();
-		/* mostly in its sleep, sometimes on its way there */
+		/* mostly while it sleeps, sometimes before */
 		if (i % 8 != 0)
 			usleep(i % 200);
 		EXPECT(pthread_cancel(thread) == 0);
@@ -119,7 +119,7 @@ struct work {
 	atomic_uint done;
 };
 
-/* Transfers, and control calls. Each must be carried out to its end; the thread ends between two of them. */
+/* Transfers and control calls. Each must be completed; the thread is cancelled between two of them. */
 static void *
 work_on(void *arg)
 {
@@ -149,7 +149,7 @@ work_on(void *arg)
 	return NULL;
 }
 
-/* Cancelled in the middle of anything: not one call is left half done. */
+/* Cancelled at any point: no call is left incomplete. */
 static void
 busy_initiator(struct side *side)
 {
@@ -186,7 +186,7 @@ count_alarm(int signal)
 	alarms++;
 }
 
-/* Signals all the time, with a handler that restarts nothing. Only a wait may say that it was interrupted. */
+/* Continuous signals, with a handler without SA_RESTART. Only a wait may report that it was interrupted. */
 static void
 stormy_initiator(struct side *side)
 {
@@ -261,7 +261,7 @@ stormy_target(struct side *side)
 
 #define ENDS 50
 
-/* SIGPIPE ends the process, as it does by default; its peers close while it sends. */
+/* SIGPIPE would end the process, as by default; its peers close while it sends. */
 static void
 piped_initiator(struct side *side)
 {
@@ -277,10 +277,7 @@ piped_initiator(struct side *side)
 
 		connect_link(&node, &link, NULL, NULL);
 		say(side, 'c');
-		/*
-		 * until the queue is full, or nothing can be posted any more, with the connection closed all
-		 * the while
-		 */
+		/* until the queue is full or posting fails; meanwhile the connection is closed */
 		for (unsigned n = 0; n < 200; n++) {
 			int ret = rpma_write(link.conn, link.remote, 0, local.mr, 0, 1 << 20, RPMA_F_COMPLETION_ON_ERROR, NULL);
 

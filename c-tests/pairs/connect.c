@@ -21,8 +21,8 @@ check_private(const struct rpma_conn_private_data *pdata, uint8_t len, uint32_t 
 {
 	EXPECT(pdata->ptr != NULL && pdata->len >= len, "%u bytes, expected %u", pdata->len, len);
 	check_pattern(pdata->ptr, len, seed, "private data");
-	/* a transport may pad with zeros, but with nothing else */
-	check_bytes((char *)pdata->ptr + len, pdata->len - len, 0, "behind the private data");
+	/* a transport may only append zeros */
+	check_bytes((char *)pdata->ptr + len, pdata->len - len, 0, "after the private data");
 }
 
 static void
@@ -64,7 +64,7 @@ private_initiator(struct side *side)
 		struct rpma_conn_req *req = new_req(&node, NULL);
 		struct link link = {0};
 
-		/* of its own the active side's request has none */
+		/* the request of the active side has no private data of the peer */
 		OK(rpma_conn_req_get_private_data(req, &in));
 		EXPECT(in.ptr == NULL && in.len == 0);
 		fill_pattern(words, sizeof(words), 100 + i);
@@ -226,7 +226,7 @@ shut_down_initiator(struct side *side)
 	close_with_region(&node, &out);
 }
 
-/* A plain TCP socket of the test's own. */
+/* A TCP socket without the library. */
 static int
 plain_socket(struct side *side, bool listening)
 {
@@ -245,7 +245,7 @@ plain_socket(struct side *side, bool listening)
 	return fd;
 }
 
-/* A host that accepts the TCP connection and never sends anything. */
+/* The host accepts the TCP connection and never sends anything. */
 static void
 mute_target(struct side *side)
 {
@@ -256,7 +256,7 @@ mute_target(struct side *side)
 	close(fd);
 }
 
-/* A host that does not even respond to the first packet: its backlog is full. */
+/* The host does not respond to the SYN: its backlog is full. */
 static void
 blackhole_target(struct side *side)
 {
@@ -283,7 +283,7 @@ unreachable_initiator(struct side *side)
 	req = new_req(&node, NULL);
 	begin = now_ms();
 	start_link(&link, &req, NULL);
-	EXPECT(now_ms() - begin < 1000, "the call itself waited");
+	EXPECT(now_ms() - begin < 1000, "the call has blocked");
 	expect_event(&link, RPMA_CONN_UNREACHABLE);
 	EXPECT(now_ms() - begin >= 900 && now_ms() - begin < 8000, "after %llu ms",
 		(unsigned long long)(now_ms() - begin));
@@ -292,7 +292,7 @@ unreachable_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* Deleting a connection that is still being made neither hangs nor leaves anything behind. */
+/* Deleting a connection that is not yet established neither hangs nor leaks descriptors. */
 static void
 give_up_initiator(struct side *side)
 {
@@ -348,7 +348,7 @@ garbage_initiator(struct side *side)
 	send_raw(side, much, 1 << 20);
 	/* the beginning of a request, then nothing more */
 	send_raw(side, mpa, 10);
-	/* more private data than there may be; and less than the header promises */
+	/* more private data than permitted; less than the header announces */
 	mpa[16] = 0x10;
 	mpa[17] = 2;
 	mpa[18] = 0xff;
@@ -357,14 +357,14 @@ garbage_initiator(struct side *side)
 	mpa[18] = 0;
 	mpa[19] = 200;
 	send_raw(side, mpa, 30);
-	/* no room for the block that the flags announce; a revision that does not exist */
+	/* no room for the data that the flags announce; an unknown revision */
 	mpa[19] = 2;
 	send_raw(side, mpa, 22);
 	mpa[17] = 9;
 	mpa[19] = 4;
 	send_raw(side, mpa, 24);
 
-	/* all of that done, with one of them still connected and silent, a real program is served */
+	/* after all that, and with one of them still connected and silent, a real program is served */
 	say(side, 'L');
 	connect_with_region(&node, &link, &local, side, 4096, USAGE_ALL, NULL);
 	read_part(&link, &local, 0, 0, 4096);
@@ -386,13 +386,13 @@ garbage_target(struct side *side)
 	fill_pattern(region.ptr, 4096, 6);
 	hear(side, 'L');
 	say(side, 'L');
-	/* the first request that gets here is the real one */
+	/* the first request that is reported is the real one */
 	accept_link(&node, &link, NULL, &region);
 	await_end(&link);
 	close_with_region(&node, &region);
 }
 
-/* One after the other: nothing may be left of any of them. */
+/* One after the other: none may leave descriptors or threads. */
 #define MANY 300
 
 static void
@@ -453,7 +453,7 @@ many_initiator(struct side *side)
 	close_with_region(&node, &local);
 }
 
-/* All at the same time. */
+/* All connections at the same time. */
 #define AT_ONCE 40
 
 static void
@@ -505,8 +505,8 @@ at_once_initiator(struct side *side)
 	for (int i = 0; i < AT_ONCE; i++)
 		expect_wc(links[i].cq, 1, IBV_WC_RDMA_READ);
 	/*
-	 * in no order: a kernel may report requests in another one, and the target awaits one end after the
-	 * other
+	 * all before the first end: a kernel may report requests in another order, and the target awaits the
+	 * ends in its order
 	 */
 	for (int i = 0; i < AT_ONCE; i++)
 		OK(rpma_conn_disconnect(links[i].conn));

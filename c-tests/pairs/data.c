@@ -7,10 +7,10 @@
 
 #define SIZE 65536
 #define LARGE (64u << 20)
-#define SEED_T 1 /* what the target's region has at first */
+#define SEED_T 1 /* initial content of the target's region */
 #define SEED_I 2 /* what the initiator writes */
 
-/* lengths around every boundary that a wire format or a copy may have */
+/* lengths around each limit of a wire format or of a copy */
 static const size_t lengths[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 63, 64, 65, 1000, 1459, 1460, 1461,
 	4095, 4096, 4097, 16383, 16384, 16385, 32768};
 #define LENGTHS (sizeof(lengths) / sizeof(lengths[0]))
@@ -59,7 +59,7 @@ write_whole(struct side *side, size_t size)
 	begin(&s, side, size, NULL);
 	fill_pattern(s.local.ptr, size, SEED_I);
 	write_part(&s.link, 0, &s.local, 0, size);
-	/* a write completes before its data have arrived; the read after it proves that they have */
+	/* a write may complete before its data are placed; the read after it completes afterwards */
 	memset(s.local.ptr, 0, size);
 	read_part(&s.link, &s.local, 0, 0, size);
 	check_pattern(s.local.ptr, size, SEED_I, "what was written and read back");
@@ -71,7 +71,7 @@ static void write_all(struct side *side) { write_whole(side, SIZE); }
 static void read_large(struct side *side) { read_whole(side, LARGE); }
 static void write_large(struct side *side) { write_whole(side, LARGE); }
 
-/* Every length at odd places on both sides, with nothing beside it touched. */
+/* Every length at unaligned addresses on both sides; adjacent bytes stay unchanged. */
 static void
 read_unaligned(struct side *side)
 {
@@ -89,7 +89,7 @@ read_unaligned(struct side *side)
 		EXPECT(memcmp(s.local.ptr + to, whole + from, lengths[i]) == 0, "length %zu", lengths[i]);
 		check_bytes(s.local.ptr, to, 0xee, "before what was read");
 		check_bytes(s.local.ptr + to + lengths[i], SIZE - to - lengths[i], 0xee,
-			"behind what was read");
+			"after what was read");
 	}
 	free(whole);
 	end(&s);
@@ -110,7 +110,7 @@ write_unaligned(struct side *side)
 		fill_pattern(s.local.ptr, SIZE, 100 + (uint32_t)i);
 		memcpy(expected + to, s.local.ptr + from, lengths[i]);
 		write_part(&s.link, to, &s.local, from, lengths[i]);
-		/* all of the region: what is beside the write must not have changed */
+		/* the whole region: adjacent bytes must not have changed */
 		read_part(&s.link, &s.local, 0, 0, SIZE);
 		EXPECT(memcmp(s.local.ptr, expected, SIZE) == 0, "length %zu", lengths[i]);
 	}
@@ -140,7 +140,7 @@ zero_length(struct side *side)
 	expect_wc(s.link.cq, 2, IBV_WC_RDMA_WRITE);
 	check_bytes(s.local.ptr, SIZE, 0xee, "the local region");
 
-	/* half a zero-length form is none */
+	/* a zero-length request has both regions or neither; a longer one has both */
 	RETURNS(RPMA_E_INVAL, rpma_read(s.link.conn, NULL, 0, s.link.remote, 0, 0,
 		RPMA_F_COMPLETION_ALWAYS, NULL));
 	RETURNS(RPMA_E_INVAL, rpma_write(s.link.conn, s.link.remote, 0, NULL, 0, 0,
@@ -151,8 +151,8 @@ zero_length(struct side *side)
 }
 
 /*
- * Many small writes, none of which crosses a multiple of `unit`; one in ten asks for a completion, which
- * stands for the nine before it.
+ * Many small writes, none of which crosses a multiple of `unit`; one in ten is signalled, and completes the
+ * nine before it, too.
  */
 static void
 write_pieces(struct side *side, size_t unit)
@@ -224,7 +224,7 @@ order(struct side *side)
 			RPMA_F_COMPLETION_ALWAYS, (void *)(uintptr_t)(2 * i + 1)));
 		expect_wc(s.link.cq, 2 * i, IBV_WC_RDMA_WRITE);
 		expect_wc(s.link.cq, 2 * i + 1, IBV_WC_RDMA_READ);
-		check_pattern(s.local.ptr + SIZE / 2, len, 300 + i, "a read behind a write");
+		check_pattern(s.local.ptr + SIZE / 2, len, 300 + i, "a read after a write");
 	}
 	fill_pattern(s.local.ptr, SIZE, SEED_T);
 	write_part(&s.link, 0, &s.local, 0, SIZE);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * deliver.c -- the meaning of a send completion: the message arrives whatever its sender does next, and the
+ * deliver.c -- the meaning of a send completion: the message arrives even if the sender then ends, and the
  * completion precedes any reply.
  */
 #include "link.h"
@@ -40,7 +40,9 @@ new_srq(struct node *node, struct region *in, size_t len)
 	return srq;
 }
 
-/* Takes all messages of one connection, each with one of four receives, which is posted again at once. */
+/*
+ * Receives all messages of one connection, each with one of four receives, which is posted again immediately.
+ */
 static void
 take_messages(struct side *side, struct link *link, struct region *in, const struct form *form, struct rpma_srq *srq,
 	unsigned connection)
@@ -58,8 +60,8 @@ take_messages(struct side *side, struct link *link, struct region *in, const str
 		else
 			OK(rpma_recv(link->conn, in->mr, wc.wr_id * form->len, form->len, (void *)(uintptr_t)wc.wr_id));
 		/*
-		 * It has used a receive that was posted for it, so what this side sends at the beginning of a
-		 * connection is sent; and the others are taken when the sender is no more.
+		 * It has used a receive that was posted again, so the first FPDU of this side has been sent;
+		 * the other messages are received after the sender was killed.
 		 */
 		if (form->killed && i == RECEIVES + 1) {
 			say(side, 'b');
@@ -97,9 +99,9 @@ receiver(struct side *side, const struct form *form)
 		start_link(&link, &req, NULL);
 		finish_link(&link);
 		take_messages(side, &link, &in, form, srq, c);
-		/* a process that has been killed takes leave by TCP alone */
+		/* only TCP reports the end of a killed process */
 		(form->killed ? expect_broken : expect_closed)(&link);
-		/* the receives that no message has used */
+		/* the unused receives */
 		for (unsigned i = 0; i < RECEIVES && !form->srq; i++) {
 			struct ibv_wc wc;
 
@@ -115,7 +117,7 @@ receiver(struct side *side, const struct form *form)
 	close_with_region(&node, &in);
 }
 
-/* Sends all, takes all completions, and is gone. */
+/* Sends all, polls all completions, and ends. */
 static void
 send_and_go(struct side *side, struct node *node, const struct region *out, const struct form *form)
 {
@@ -132,9 +134,8 @@ send_and_go(struct side *side, struct node *node, const struct region *out, cons
 		struct ibv_wc wc;
 
 		/*
-		 * A process that is killed with bytes in its socket that it has not read has the kernel reset
-		 * the connection, and drop what it has not sent yet. So it reads what this connection begins
-		 * with.
+		 * If a process is killed with unread bytes in its socket, the kernel resets the connection
+		 * and drops unsent bytes. So it reads the first FPDU of the peer.
 		 */
 		hear(side, 'b');
 		RETURNS(RPMA_E_NO_COMPLETION, rpma_cq_get_wc(link.cq, 1, &wc, NULL));
@@ -181,15 +182,15 @@ sender(struct side *side, const struct form *form)
 }
 
 /*
- * Ping-pong with both completions in one queue. The other side answers what it has received, so whoever sees
- * the answer before the completion of its own send sees an effect before its cause.
+ * Ping-pong with both completions in one queue. The other side replies to each message, so if the completion
+ * of the reply precedes that of the send, an effect precedes its cause.
  */
 struct rally {
 	unsigned rounds;
-	/* it sleeps for each completion (1), for one in so many, or for none (0): it polls for the others */
+	/* sleeps for each completion (1), for one in this many, or for none (0); polls for the others */
 	unsigned sleeps;
-	bool busy; /* another thread of each process wants a processor all the time */
-	/* how long the library's thread looks for more work; NULL: as long as it likes */
+	bool busy; /* another thread of each process always uses a processor */
+	/* how long the library's thread polls for more work; NULL: the default */
 	const char *spin_us;
 };
 
@@ -248,10 +249,7 @@ play(struct side *side, bool is_target, const struct rally *rally)
 	for (unsigned i = 0; i < rally->rounds; i++) {
 		bool last = i + 1 == rally->rounds;
 
-		/*
-		 * the initiator's receive for the first answer has been posted before, as the target's for
-		 * the first message
-		 */
+		/* the receives of the first message and of the first reply are already posted */
 		if (is_target ? !last : i > 0)
 			OK(rpma_recv(link.conn, in.mr, 0, SMALL, (void *)1));
 		OK(rpma_send(link.conn, out.mr, 0, SMALL, RPMA_F_COMPLETION_ALWAYS, (void *)2));
@@ -259,7 +257,7 @@ play(struct side *side, bool is_target, const struct rally *rally)
 		overtaken += wc.opcode != IBV_WC_SEND;
 		if (is_target && last)
 			break;
-		/* the answer, or the next message; or the completion that it has overtaken */
+		/* the reply, or the next message; or the completion that it has overtaken */
 		take_wc(link.cq, &wc, rally);
 	}
 	rally_over = true;
@@ -268,7 +266,7 @@ play(struct side *side, bool is_target, const struct rally *rally)
 	say(side, 'o');
 	hear(side, 'o');
 	(is_target ? await_end : end_link)(&link);
-	EXPECT(overtaken == 0, "%u of %u answers came before the completion of what they answer", overtaken, rally->rounds);
+	EXPECT(overtaken == 0, "%u of %u replies completed before the send that they reply to", overtaken, rally->rounds);
 	region_free(&out);
 	close_with_region(&node, &in);
 }
@@ -301,9 +299,7 @@ RALLY(sleeping_engine, .rounds = 10000, .sleeps = 1, .spin_us = "0")
 RALLY(busy, .rounds = 4000, .sleeps = 1, .busy = true)
 
 #define TEST(name, id) {name, id##_target, id##_initiator}
-/*
- * two processes that poll on processors that others want, too, give way to those for milliseconds a message
- */
+/* two polling processes on busy processors are descheduled for milliseconds per message */
 #define SLOW_TEST(name, id) {name, id##_target, id##_initiator, .seconds = 60}
 
 const struct test deliver_tests[] = {

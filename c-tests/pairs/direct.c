@@ -26,7 +26,8 @@
 #define ROUNDS 25
 
 /*
- * Whether this process may access the other one, and is to do so: else the target takes part in everything.
+ * Whether this process may access the other one, and direct copies are on. Otherwise the target takes part in
+ * all operations.
  */
 static bool
 copies_directly(pid_t other)
@@ -41,13 +42,13 @@ copies_directly(pid_t other)
 	return process_vm_readv(other, &to, 1, &from, 1, 0) == 1;
 }
 
-/* Operations that the target has taken part in, so that it has lent the key for both kinds. */
+/* A write and a read with the target, which then exports the key for both. */
 static void
 introduce(struct link *link, struct region *region)
 {
 	write_part(link, 0, region, 0, LEN);
 	read_part(link, region, 0, 0, LEN);
-	/* and it has said that nothing is left to do */
+	/* until the target has reported that it has processed all bytes */
 	sleep_ms(100);
 }
 
@@ -55,7 +56,7 @@ introduce(struct link *link, struct region *region)
  * ---- without the target --------------------------------------------------------------------------------------------------------------
  */
 
-/* A region that is to be durable is read by its owner, so this one is not. */
+/* The owner itself serves reads of a region that can be flushed to persistence, so this one cannot. */
 #define USAGE_PLAIN (RPMA_MR_USAGE_READ_SRC | RPMA_MR_USAGE_WRITE_DST)
 
 static void
@@ -111,7 +112,7 @@ busy_initiator(struct side *side)
 }
 
 /*
- * Atomic writes to memory that both map: a single store of the initiator, behind the write before it. Without
+ * Atomic writes to memory that both map: a single store of the initiator, after the write before it. Without
  * the permission to map it, the target takes part.
  */
 #define WORDS 3000
@@ -120,7 +121,7 @@ static bool
 maps_memory_of(pid_t other)
 {
 	int process = (int)syscall(SYS_pidfd_open, other, 0);
-	/* each process has this descriptor */
+	/* each process has one with this number */
 	int copy = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, STDERR_FILENO, 0);
 
 	if (process >= 0)
@@ -160,7 +161,7 @@ words_initiator(struct side *side)
 	region_new(&node, &region, LEN, USAGE_ALL);
 	connect_link(&node, &link, NULL, NULL);
 	words = (uint64_t *)region.ptr;
-	/* until then it needs the target */
+	/* before, the target has to take part */
 	if (stop)
 		EXPECT(await_shared(1) == 1, "%u mappings", count_shared());
 	introduce(&link, &region);
@@ -229,7 +230,7 @@ withdrawing_words_target(struct side *side)
 	withdraw(side, region_sealed);
 }
 
-/* The connection ends in one thread while its region is deregistered in another one. */
+/* One thread disconnects while another one deregisters the region. */
 static void *
 disconnect(void *link)
 {
@@ -377,7 +378,7 @@ ended_initiator(struct side *side)
  * ---- a process that is killed while it copies ----------------------------------------------------------------------------------------
  */
 
-/* Here it is the target that writes. */
+/* Here the target writes. */
 static void
 killed_target(struct side *side)
 {
@@ -475,7 +476,7 @@ forbidden_initiator(struct side *side)
 	unaware_initiator(side);
 }
 
-/* The process that is written to may not be accessed: only root may still do so. */
+/* Only root may access the process that is written to. */
 static void
 secretive_target(struct side *side)
 {
@@ -516,18 +517,18 @@ receiving_target(struct side *side)
 		await_message(&link);
 		check_pattern(region.ptr, LEN, 100 + i, "what was written before the second message");
 	}
-	/* a message that waits for its receive is not passed */
+	/* a write does not overtake a message without a receive */
 	fill_pattern(region.ptr, LEN, 5);
 	say(side, 'r');
 	hear(side, 'p');
 	for (unsigned i = 0; i < 10; i++) {
-		check_pattern(region.ptr, LEN, 5, "memory behind a message that waits");
+		check_pattern(region.ptr, LEN, 5, "memory of a write after a message without a receive");
 		sleep_ms(10);
 	}
 	OK(rpma_recv(link.conn, messages.mr, 0, 8, NULL));
 	await_message(&link);
 	hear(side, 'd');
-	check_pattern(region.ptr, LEN, 6, "memory behind a message");
+	check_pattern(region.ptr, LEN, 6, "memory of a write after a message");
 	await_end(&link);
 	region_free(&region);
 	close_with_region(&node, &messages);
@@ -563,9 +564,9 @@ ordering_initiator(struct side *side)
 	OK(rpma_write(link.conn, link.remote, 0, src.mr, 0, LEN, RPMA_F_COMPLETION_ALWAYS, (void *)2));
 	say(side, 'p');
 	expect_wc(link.cq, 2, IBV_WC_RDMA_WRITE);
-	/* answered when the write is there */
+	/* its response means that the write has been placed */
 	read_part(&link, &src, 0, 0, LEN);
-	check_pattern(src.ptr, LEN, 6, "what was read behind a message that has waited");
+	check_pattern(src.ptr, LEN, 6, "what was read after a delayed message");
 	say(side, 'd');
 	end_link(&link);
 	region_free(&src);

@@ -13,7 +13,7 @@
 #define SIZE (1 << 20)
 #define RECEIVES 8
 
-/* Takes completions until each of wr_id 0 .. n-1 has come once, in order when they share a queue. */
+/* Polls until each of wr_id 0 .. n-1 has completed once, in order. */
 static void
 take_failed_receives(struct rpma_cq *cq, unsigned n)
 {
@@ -49,7 +49,7 @@ with_receives(struct side *side, bool is_target, bool ending)
 	if (ending)
 		OK(rpma_conn_disconnect(link.conn));
 	if (on_device()) {
-		/* a device's queue pair leaves its state with this side's own disconnection only */
+		/* the queue pair of a device leaves RTS only when this side disconnects */
 		expect_event(&link, RPMA_CONN_CLOSED);
 		if (!ending)
 			OK(rpma_conn_disconnect(link.conn));
@@ -70,7 +70,7 @@ static void ending_initiator(struct side *side) { with_receives(side, false, tru
 static void waiting_target(struct side *side) { with_receives(side, true, false); }
 static void waiting_initiator(struct side *side) { with_receives(side, false, false); }
 
-/* Deleted without disconnecting: the remote peer must be notified all the same. */
+/* Deleted without disconnecting: the peer must be notified nevertheless. */
 static void
 deleting_initiator(struct side *side)
 {
@@ -145,13 +145,13 @@ write_then_disconnect_initiator(struct side *side)
 	region_new(&node, &out, SIZE, RPMA_MR_USAGE_WRITE_SRC);
 	fill_pattern(out.ptr, SIZE, 2);
 	connect_link(&node, &link, NULL, NULL);
-	/* completed, so handed to the transport, which is reliable and must not be cut off */
+	/* complete, so the transport has it and must deliver it */
 	write_part(&link, 0, &out, 0, SIZE);
 	end_link(&link);
 	close_with_region(&node, &out);
 }
 
-/* Posting after the end: fails immediately, or completes once as flushed. Never lost, never successful. */
+/* Requests posted after the end fail immediately or complete once as flushed. None is lost, none succeeds. */
 static void
 late_post_initiator(struct side *side)
 {
@@ -235,7 +235,7 @@ operations_and_death(struct node *node, struct link *link, struct side *side, vo
 			continue;
 		}
 		EXPECT(wc.wr_id == sends, "operation %llu, expected %u", (unsigned long long)wc.wr_id, sends);
-		/* the first is a read and nobody answered it: nothing can have succeeded behind it */
+		/* the first is a read without a response: nothing after it can have succeeded */
 		EXPECT(wc.status != IBV_WC_SUCCESS, "operation %u succeeded", sends);
 		sends++;
 	}
@@ -354,7 +354,7 @@ surviving_initiator(struct side *side)
 	close_with_region(&node, &local);
 }
 
-/* A client that dies between its request and its acceptance: the server loses only that connection. */
+/* A client is killed between its request and the acceptance: the server loses only that connection. */
 static void
 vanished_target(struct side *side)
 {
@@ -374,7 +374,7 @@ vanished_target(struct side *side)
 		OK(rpma_conn_next_event(link.conn, &event));
 		if (event == RPMA_CONN_ESTABLISHED)
 			OK(rpma_conn_next_event(link.conn, &event));
-		/* over RoCE a message says that the attempt has ended, not the connection */
+		/* over RoCE a REJ ends the attempt, not the connection */
 		EXPECT(event == RPMA_CONN_CLOSED || event == RPMA_CONN_LOST ||
 				(over_roce() && event == RPMA_CONN_REJECTED),
 			"%s", rpma_utils_conn_event_2str(event));

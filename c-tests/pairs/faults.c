@@ -18,7 +18,7 @@
 #define MOST_LINES 256
 
 static const char *about = "SOFTVERBS_FAULTS";
-static char lines[MOST_LINES][256]; /* about that, in order */
+static char lines[MOST_LINES][256]; /* about faults, in order */
 static atomic_uint count;
 
 static void
@@ -54,7 +54,7 @@ inject(const char *rules)
 	listen_to_log();
 }
 
-/* So many lines in all, the last one with both of these texts. */
+/* This many lines in total, the last one with both of these texts. */
 static void
 expect_lines(unsigned expected, const char *rule, const char *object)
 {
@@ -82,8 +82,8 @@ post_write(struct link *link, struct region *src, size_t at, int flags, uint64_t
 }
 
 /*
- * A region for as many connections, one after the other, each of which may end in any way; all its bytes are
- * zero in the end.
+ * A region for this many connections, one after the other, each of which may end in any way; all its bytes
+ * are zero at the end.
  */
 static void
 target_of(struct side *side, unsigned connections)
@@ -99,7 +99,7 @@ target_of(struct side *side, unsigned connections)
 		expect_broken(&link);
 		delete_link(&link);
 	}
-	/* where a request would have written that was not to */
+	/* the destination of requests that must not be executed */
 	check_bytes(region.ptr + SIZE / 2, SIZE / 2, 0, "what no request has written");
 	close_with_region(&node, &region);
 }
@@ -170,7 +170,7 @@ connect_initiator(struct side *side)
 	close_both(&node, &src);
 }
 
-/* The program at the target is not told of the request. */
+/* The request is not reported to the program at the target. */
 static void
 accept_target(struct side *side)
 {
@@ -200,7 +200,7 @@ accept_initiator(struct side *side)
 
 #define DELAY_MS 150
 
-/* The third write is late, every second read, and what is posted behind them. */
+/* The third write and every second read are delayed, with the requests after them. */
 static void
 delay_initiator(struct side *side)
 {
@@ -230,7 +230,7 @@ delay_initiator(struct side *side)
 		EXPECT(i % 2 == 0 ? took >= DELAY_MS - 1 : took < DELAY_MS, "read %u took %u ms", (unsigned)i, (unsigned)took);
 		expect_lines(1 + i / 2, i > 1 ? "read:delay=150ms@every=2: fault " : "", "queue pair ");
 	}
-	/* what a connection holds back when it ends completes all the same */
+	/* requests that are delayed when the connection ends complete nevertheless */
 	OK(rpma_read(link.conn, src.mr, 0, link.remote, 0, 8, RPMA_F_COMPLETION_ALWAYS, (void *)5));
 	OK(rpma_read(link.conn, src.mr, 0, link.remote, 0, 8, RPMA_F_COMPLETION_ALWAYS, (void *)6));
 	OK(post_write(&link, &src, SIZE / 2, RPMA_F_COMPLETION_ON_ERROR, 7));
@@ -246,7 +246,7 @@ delay_initiator(struct side *side)
 	close_both(&node, &src);
 }
 
-/* The one fault does not happen again, neither to the next connection; closes the node. */
+/* The fault does not happen again, not to the next connection either; closes the node. */
 static void
 expect_no_more(struct node *node, struct region *src)
 {
@@ -289,10 +289,7 @@ kill_initiator(struct side *side)
 	expect_no_more(&node, &src);
 }
 
-/*
- * The peer of the one whose connection is cut: what it learns is what the end of a process without a farewell
- * tells.
- */
+/* The peer of the side whose connection is cut: the events are those of a process that was killed. */
 static void
 killed_target(struct side *side)
 {
@@ -339,7 +336,7 @@ kill_send_initiator(struct side *side)
 		if (i == 0) {
 			expect_broken(&link);
 			delete_link(&link);
-			/* one request may meet two of them */
+			/* two faults can apply to one request */
 			EXPECT(strstr(lines[0], "send:delay=20ms@n=2: fault 1, at event 2: queue pair ") != NULL, "%s", lines[0]);
 			expect_lines(2, "peer:kill@n=2: fault 1, at event 2", "queue pair ");
 		} else {
@@ -353,7 +350,7 @@ kill_send_initiator(struct side *side)
 /* ---- failed completions ---- */
 
 /*
- * The third signalled request fails; those before it do not, and all behind it are flushed, signalled or not.
+ * The third signalled request fails; those before it succeed, and all after it are flushed, signalled or not.
  */
 static void
 fail_third(struct side *side)
@@ -417,7 +414,7 @@ msync_target(struct side *side)
 	region_new(&node, &region, SIZE, USAGE_ALL);
 	accept_flushes(&node, &region);
 	expect_lines(2, "msync:EIO@n=3: fault 1, at event 3", "flush of 4096 bytes");
-	/* what was not written back once is lost */
+	/* writes whose msync(2) failed are lost */
 	accept_flushes(&node, &region);
 	region_free(&region);
 	region_new(&node, &region, SIZE, USAGE_ALL);
@@ -426,7 +423,7 @@ msync_target(struct side *side)
 	close_with_region(&node, &region);
 }
 
-/* Flushes once; the milliseconds that it took. */
+/* Flushes once. Returns the duration in milliseconds. */
 static unsigned
 flush(struct link *link, struct region *src, enum ibv_wc_status status)
 {
@@ -450,7 +447,7 @@ msync_initiator(struct side *side)
 	EXPECT(flush(&link, &src, IBV_WC_SUCCESS) < DELAY_MS);
 	EXPECT(flush(&link, &src, IBV_WC_SUCCESS) >= DELAY_MS);
 	for (unsigned i = 0; i < 2; i++) {
-		/* iWARP has no answer for a read that fails so */
+		/* iWARP has no response for a read that fails in this way */
 		flush(&link, &src, over_roce() ? IBV_WC_REM_OP_ERR : IBV_WC_WR_FLUSH_ERR);
 		end_broken(&link);
 		expect_no_wc(link.cq);
@@ -468,7 +465,7 @@ msync_initiator(struct side *side)
 #define RUNS 3
 #define WRITES 300
 
-/* A process of its own: does the same as the others, and says what it has met. */
+/* A separate process: does the same as the others, and reports the faults. */
 static void
 run(struct side *side, const char *rules, int to)
 {
@@ -536,7 +533,7 @@ seed_target(struct side *side)
 	target_of(side, RUNS);
 }
 
-/* ---- rules that are none ---- */
+/* ---- invalid rules ---- */
 
 static void
 wrong_initiator(struct side *side)

@@ -14,11 +14,11 @@
 #define SIZE 65536
 #define TMPFS 0x01021994
 
-/* How the completions of a flush and of an atomic write are called; RPMA_NATIVE changes both. */
+/* The opcodes of the completions of a flush and of an atomic write; RPMA_NATIVE changes both. */
 static enum ibv_wc_opcode flushed = IBV_WC_RDMA_READ;
 static enum ibv_wc_opcode stored = IBV_WC_RDMA_WRITE;
 
-/* An unlinked file in the directory of this program, which is on a disk more often than /tmp is. */
+/* An unlinked file in the directory of this program, which is on a disk more often than /tmp. */
 static char *
 map_new_file(void)
 {
@@ -42,7 +42,7 @@ map_new_file(void)
 	return ptr;
 }
 
-/* KiB of the mapping that have not been written to the file's disk. */
+/* KiB of the mapping that have not been written to the disk. */
 static unsigned
 dirty_kib(const void *ptr)
 {
@@ -82,7 +82,7 @@ persistent_target(struct side *side)
 
 	open_target(&node, side);
 	memset(file, 0xff, SIZE);
-	EXPECT(dirty_kib(file) == SIZE / 1024, "%u KiB are dirty: this look shows nothing", dirty_kib(file));
+	EXPECT(dirty_kib(file) == SIZE / 1024, "%u KiB are dirty: the check proves nothing", dirty_kib(file));
 	EXPECT(msync(file, SIZE, MS_SYNC) == 0);
 	EXPECT(dirty_kib(file) == 0, "%u KiB", dirty_kib(file));
 
@@ -124,7 +124,10 @@ persistent_initiator(struct side *side)
 	close_with_region(&node, &local);
 }
 
-/* Memory that cannot be made durable: the flush is permitted and confirms that the data are in place. */
+/*
+ * Memory that cannot be made durable: the flush is permitted, and its completion means that the data are
+ * placed.
+ */
 static void
 anonymous_target(struct side *side)
 {
@@ -165,7 +168,7 @@ anonymous_initiator(struct side *side)
 		say(side, 'f');
 		hear(side, 'f');
 	}
-	/* unsignalled flushes complete silently; the signalled one behind them stands for all */
+	/* unsignalled flushes have no completion; that of the signalled one after them covers all */
 	for (int i = 0; i < 5; i++)
 		OK(rpma_flush(link.conn, link.remote, 0, 8, RPMA_FLUSH_TYPE_VISIBILITY,
 			RPMA_F_COMPLETION_ON_ERROR, (void *)6));
@@ -177,7 +180,7 @@ anonymous_initiator(struct side *side)
 	close_with_region(&node, &local);
 }
 
-/* A target whose peer configuration was not applied, and a region without the usage. */
+/* The peer configuration was not applied, and a region lacks the usage. */
 static void
 refused_target(struct side *side)
 {
@@ -217,8 +220,8 @@ refused_initiator(struct side *side)
 }
 
 /*
- * The target reads 8 bytes all the time; every value that is ever there has eight equal bytes. Built so that
- * the compiler cannot merge or split the loads.
+ * The target reads 8 bytes continuously; all bytes of each value must be equal. The compiler must not merge
+ * or split the loads.
  */
 static void
 atomic_target(struct side *side)
@@ -246,7 +249,7 @@ atomic_target(struct side *side)
 		value = now;
 	}
 	check_bytes(region.ptr, 1024, 0, "before the word");
-	check_bytes(region.ptr + 1032, 4096 - 1032, 0, "behind the word");
+	check_bytes(region.ptr + 1032, 4096 - 1032, 0, "after the word");
 	await_end(&link);
 	close_with_region(&node, &region);
 }
@@ -258,7 +261,7 @@ atomic_values(struct side *side, struct link *link, struct region *src)
 	for (uint32_t i = 0; i < 20000; i++) {
 		char bytes[8];
 
-		/* the target has seen a value of the first half by now, and reads during the second one */
+		/* the target has read a value of the first half by now, and reads during the second half */
 		if (i == 10000)
 			hear(side, 's');
 		memset(bytes, i < 19999 ? (int)(i % 251) : 0xff, sizeof(bytes));
@@ -305,7 +308,7 @@ write_atomic_initiator(struct side *side)
 	atomic_initiator(side, true);
 }
 
-/* This process uses native operations where the transport has them. */
+/* This process uses native operations if the transport has them. */
 static void
 natively(const char *transport)
 {
@@ -341,7 +344,7 @@ NATIVE(native_atomic_write, "roce", atomic_target, atomic_write_initiator)
 NATIVE(iwarp_anonymous, "iwarp", anonymous_target, anonymous_initiator)
 NATIVE(iwarp_atomic_write, "iwarp", atomic_target, atomic_write_initiator)
 
-/* A region that is gone refuses a native flush, as it refuses a read. */
+/* A native flush of a deregistered region is refused, as a read is. */
 static void
 gone_target(struct side *side)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * forks.c -- a child that is forked while other threads of its parent are in the library can create objects.
+ * forks.c -- a child that was forked while other threads of its parent executed library code can create
+ * objects.
  */
 #include "link.h"
 
@@ -15,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* AddressSanitizer makes a fork five times as slow; a child that hangs is found without it */
+/* AddressSanitizer makes a fork five times slower; hanging children are found without it, too */
 #ifdef __SANITIZE_ADDRESS__
 #define FORKS 200
 #else
@@ -23,7 +24,7 @@
 #endif
 #define SIZE 4096
 #define REGISTRARS 3
-/* of a child, which needs milliseconds */
+/* for a child, which needs milliseconds */
 #define LIMIT_S 10
 /* the exit status of a child that hung */
 #define HUNG 99
@@ -32,7 +33,7 @@
 static atomic_bool over;
 static atomic_uint registered;
 
-/* Registers and deregisters without end. */
+/* Registers and deregisters in a loop. */
 static void *
 registrar(void *arg)
 {
@@ -51,7 +52,7 @@ registrar(void *arg)
 	return NULL;
 }
 
-/* Listens and stops listening without end, with a peer of its own. */
+/* Listens and stops listening in a loop, with a separate peer. */
 static void *
 listener(void *arg)
 {
@@ -66,7 +67,7 @@ listener(void *arg)
 	return NULL;
 }
 
-/* Says where the child hangs. */
+/* Prints where the child hangs. */
 static void
 report_hang(int signal)
 {
@@ -77,7 +78,7 @@ report_hang(int signal)
 	_exit(HUNG);
 }
 
-/* All objects are new: those of the parent belong to the parent. */
+/* Creates new objects: those of the parent belong to the parent. */
 static void
 child(struct side *side)
 {
@@ -102,14 +103,14 @@ forking_initiator(struct side *side)
 	unsigned hung = 0;
 	void *frame;
 
-	/* its first call loads a library, which a child that hangs must not do */
+	/* its first call loads a library, which a hanging child must not do */
 	backtrace(&frame, 1);
 	open_peer(&node, side);
 	open_peer(&listening, side);
 	for (unsigned i = 0; i < REGISTRARS; i++)
 		EXPECT(pthread_create(&threads[i], NULL, registrar, &node) == 0);
 	EXPECT(pthread_create(&threads[REGISTRARS], NULL, listener, &listening) == 0);
-	/* after one the result is clear */
+	/* one child that hangs decides */
 	for (unsigned i = 0; i < FORKS && hung < 1; i++) {
 		pid_t pid = fork();
 		int status;
@@ -127,12 +128,12 @@ forking_initiator(struct side *side)
 	for (unsigned i = 0; i < REGISTRARS + 1; i++)
 		EXPECT(pthread_join(threads[i], NULL) == 0);
 	EXPECT(hung == 0, "%u children hung", hung);
-	EXPECT(registered > FORKS, "only %u registrations while %u children were forked: this shows nothing", registered, FORKS);
+	EXPECT(registered > FORKS, "only %u registrations while %u children were forked: the check proves nothing", registered, FORKS);
 	close_node(&listening);
 	close_node(&node);
 }
 
-/* Strict mode has tables of its own. */
+/* Strict mode has additional tables. */
 static void
 strict_initiator(struct side *side)
 {

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define DEFAULT_SECONDS 20
-#define GRACE_MS 3000 /* for the other process, once one has failed */
+#define GRACE_MS 3000 /* time for the other process to end after one has failed */
 
 struct process {
 	const char *who;
@@ -64,7 +64,7 @@ setting(const char *name, const char *otherwise)
 	return value != NULL && value[0] != '\0' ? value : otherwise;
 }
 
-/* The tests use three addresses of this host; on an RDMA device these are mapped to others. */
+/* The tests use three addresses of this host; on an RDMA device they are replaced by other addresses. */
 static const char *
 address_of(const struct test *test)
 {
@@ -103,8 +103,8 @@ left_out(const char *name, char *reason, size_t size)
 }
 
 /*
- * The settings of one side: the provider, which on_device() returns, the file of its network namespace, and
- * the address of its GID, for connections made by hand. By default both sides have the provider
+ * The settings of one side: the provider, which on_device() checks, the file of its network namespace, and
+ * the address of its GID, for connections without rdma_cm. By default both sides have the provider
  * PAIRS_PROVIDER, the namespace of this process and the address 127.0.0.1.
  */
 static void

@@ -56,7 +56,7 @@ void expect_ret(int ret, int expected, const char *call, const char *file, int l
 void say(struct side *side, char point);
 void hear(struct side *side, char point);
 
-/* Zeroed memory of at least one page, aligned to a page. */
+/* Zeroed memory, page-aligned, at least one page. */
 void *pages(size_t size);
 /* A memfd that cannot shrink; its descriptor. */
 void *sealed_pages(size_t size, int *file);
@@ -69,7 +69,7 @@ void check_bytes(const void *ptr, size_t size, unsigned char value, const char *
 void sleep_ms(unsigned ms);
 uint64_t now_ms(void);
 
-/* Open descriptors, those of them that are sockets, and threads of this process. */
+/* Number of open descriptors, of open sockets and of threads of this process. */
 unsigned count_fds(void);
 unsigned count_sockets(void);
 unsigned count_threads(void);
@@ -84,7 +84,7 @@ unsigned count_shared(void);
 /* The same once it is this number: over RoCE the sides share memory a moment after the connection. */
 unsigned await_shared(unsigned wanted);
 
-/* A sandbox: from now on a system call of this process fails with an errno that containers use. */
+/* From now on this system call fails in this process with an errno that containers use. */
 void forbid_call(long number);
 
 /* Stops a process, and waits until it has stopped: the signal takes effect after kill(2) has returned. */

@@ -22,7 +22,7 @@
 #define PAGE 4096
 #define LEN (16 * PAGE)
 #define MESSAGES 50
-/* the owner reads none of it by itself, so both kinds of copies are direct copies */
+/* the owner does not serve reads of it itself, so writes and reads are direct copies */
 #define USAGE_PLAIN (RPMA_MR_USAGE_READ_SRC | RPMA_MR_USAGE_WRITE_DST)
 
 static int
@@ -49,7 +49,7 @@ cannot_hold(void)
 
 	if (on_device() || (local != NULL && strcmp(local, "1") != 0 && strcmp(local, "auto") != 0))
 		return "";
-	/* of the parent, as of a process that did not start this one */
+	/* of the parent, as of any other process */
 	if (process_vm_readv(getppid(), &to, 1, &from, 1, 0) != 1 && errno == EPERM)
 		return "the kernel does not permit processes to access one another";
 	fd = new_userfaultfd();
@@ -59,7 +59,7 @@ cannot_hold(void)
 	return NULL;
 }
 
-/* A write from memory the second page of which is missing. */
+/* A write from memory whose second page is missing. */
 struct held {
 	struct region src;
 	struct link *link;
@@ -72,12 +72,12 @@ write_held(void *arg)
 {
 	struct held *held = arg;
 
-	/* it may fail: the peer ends the connection meanwhile */
+	/* may fail: the peer ends the connection meanwhile */
 	(void)rpma_write(held->link->conn, held->link->remote, 0, held->src.mr, 0, LEN, RPMA_F_COMPLETION_ALWAYS, NULL);
 	return NULL;
 }
 
-/* Returns when a thread of this process is held in the middle of a copy to the peer. */
+/* Returns when a thread of this process is blocked in the middle of a copy to the peer. */
 static void
 hold(struct held *held, struct node *node, struct link *link)
 {
@@ -86,7 +86,8 @@ hold(struct held *held, struct node *node, struct link *link)
 	struct uffdio_register missing = {.mode = UFFDIO_REGISTER_MODE_MISSING};
 
 	/*
-	 * the target has to take part once, so that it lends the key, and to say that nothing is left to do
+	 * the target has to take part once, so that it exports the key, and to report that it has processed
+	 * all bytes
 	 */
 	region_new(node, &whole, LEN, RPMA_MR_USAGE_WRITE_SRC);
 	write_part(link, 0, &whole, 0, LEN);
@@ -108,9 +109,7 @@ hold(struct held *held, struct node *node, struct link *link)
 	EXPECT(message.event == UFFD_EVENT_PAGEFAULT, "event %u", message.event);
 }
 
-/*
- * The owner: the copy is direct, for through the rings nothing would be there before all of it was read.
- */
+/* The owner: the copy is direct; through the rings nothing would be placed before all bytes are read. */
 static void
 expect_begun(const struct region *region)
 {

@@ -194,7 +194,7 @@ start_link(struct link *link, struct rpma_conn_req **req, const struct region *o
 
 /*
  * The other side sent no private data. InfiniBand and RoCE carry a fixed number of bytes, padded with zeros,
- * without their original number; software RDMA over iWARP carries the number.
+ * without the length; software RDMA over iWARP carries the length.
  */
 static bool
 is_nothing(const struct rpma_conn_private_data *pdata)
@@ -299,7 +299,7 @@ end_broken(struct link *link)
 	if (over_roce()) {
 		int ret = rpma_conn_disconnect(link->conn);
 
-		/* the other side may have been first */
+		/* the other side may have disconnected first */
 		EXPECT(ret == 0 || ret == RPMA_E_PROVIDER, "%d", ret);
 	}
 	expect_broken(link);

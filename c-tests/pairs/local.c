@@ -32,7 +32,7 @@
 #define SEED_I 12
 #define OTHER_UID 65533
 
-static atomic_uint notices; /* about links */
+static atomic_uint notices; /* that a connection uses TCP */
 static char notice[512]; /* the last one */
 
 static void
@@ -75,7 +75,7 @@ target(struct side *side, unsigned shared)
 	say(side, 'C');
 	await_end(&link);
 	check_pattern(region.ptr, SIZE / 2, SEED_I, "what was written");
-	EXPECT(count_shared() == 0, "%u mappings are left", count_shared());
+	EXPECT(count_shared() == 0, "%u mappings remain", count_shared());
 	close_with_region(&node, &region);
 }
 
@@ -104,7 +104,7 @@ initiator(struct side *side, unsigned shared, const char *why)
 	fill_pattern(region.ptr, SIZE, SEED_I);
 	write_part(&link, 0, &region, 0, SIZE / 2);
 	end_link(&link);
-	EXPECT(count_shared() == 0, "%u mappings are left", count_shared());
+	EXPECT(count_shared() == 0, "%u mappings remain", count_shared());
 	close_with_region(&node, &region);
 }
 
@@ -176,7 +176,7 @@ static void
 become_another_user(void)
 {
 	EXPECT(setresuid(OTHER_UID, OTHER_UID, OTHER_UID) == 0, "%s", strerror(errno));
-	/* else /proc/self belongs to root */
+	/* otherwise /proc/self belongs to root */
 	EXPECT(prctl(PR_SET_DUMPABLE, 1) == 0);
 }
 
@@ -230,7 +230,7 @@ unseeing_initiator(struct side *side)
 	EXPECT(waitpid(pid, &status, 0) == pid && status == 0, "status 0x%x", status);
 }
 
-/* As root in a container: the same user, who may neither signal nor trace those outside. */
+/* As root in a container: the same user, without the capability to inspect processes outside. */
 static void
 drop_capabilities(void)
 {
@@ -299,7 +299,7 @@ pass(const char *name, int fd)
 		sendmsg(to, &message, MSG_NOSIGNAL) == 1;
 }
 
-/* Passes such a socket to each Unix socket of the target that another user can find and reach, and stays. */
+/* Passes such a socket to each Unix socket of the target that another user can reach, and keeps running. */
 static void
 pass_to_all(struct side *side, int ready)
 {
@@ -314,8 +314,8 @@ pass_to_all(struct side *side, int ready)
 		EXPECT(access(directories[i], F_OK) != 0, "another user can enter %s", directories[i]);
 		closed |= errno == EACCES;
 	}
-	EXPECT(closed, "the directory of the sockets is none of those of root");
-	/* a path there is relative to a descriptor of the target; an abstract name would be reached */
+	EXPECT(closed, "the directory of the sockets is not that of root");
+	/* a path there is relative to a descriptor of the target; an abstract name could be reached */
 	all = fopen("/proc/net/unix", "r");
 	EXPECT(all != NULL, "%s", strerror(errno));
 	while (fgets(line, sizeof(line), all) != NULL) {
@@ -324,7 +324,7 @@ pass_to_all(struct side *side, int ready)
 		if (name != NULL && strstr(name, side->port) != NULL)
 			passed |= pass(name, fd);
 	}
-	/* whoever has received it is then the last one to close it */
+	/* the receiver is then the last one to close it */
 	if (passed)
 		close(fd);
 	EXPECT(write(ready, "x", 1) == 1);
@@ -395,7 +395,7 @@ limited_initiator(struct side *side)
 	initiator(side, 0, "cannot allocate shared memory");
 }
 
-/* It needs no file of its own. */
+/* The target creates no file. */
 static void
 limited_target(struct side *side)
 {
@@ -486,8 +486,9 @@ later_limited_initiator(struct side *side)
 }
 
 /*
- * Nothing can be copied to the ring once the limit is lower, as the sandbox permits writes to the file only:
- * the connection fails, and SIGXFSZ does not end the program. The provider's thread is in the sandbox, too.
+ * Once the limit is lowered, nothing can be copied to the ring, since the sandbox permits only writes to the
+ * file: the connection fails, and SIGXFSZ does not end the program. The sandbox includes the provider's
+ * thread.
  */
 static void
 limited_sandboxed_initiator(struct side *side)
@@ -532,7 +533,7 @@ failing_target(struct side *side)
 int
 pthread_sigmask(int how, const sigset_t *set, sigset_t *before)
 {
-	/* not where all signals are blocked, for a thread that sleeps or is created */
+	/* not if all signals are blocked, as for a thread that sleeps or is created */
 	if (how == SIG_BLOCK && set != NULL && sigismember(set, SIGXFSZ) && !sigismember(set, SIGTERM))
 		masks++;
 	return syscall(SYS_rt_sigprocmask, how, set, before, 8) == 0 ? 0 : errno;
@@ -542,13 +543,13 @@ static void
 counting_initiator(struct side *side)
 {
 	sending_initiator(side, nothing);
-	EXPECT(masks > 0, "no call was counted, though the provider has set the size of the shared file");
+	EXPECT(masks > 0, "no call was counted, although the provider has set the size of the shared file");
 	EXPECT(masks_while_sending == 0, "%u", masks_while_sending);
 }
 
 static atomic_bool main_thread_ends;
 
-/* From then on the kernel finds no memory by the process ID. */
+/* Afterwards the kernel cannot access memory by the process ID. */
 static void
 end_main_thread(void)
 {
@@ -614,7 +615,7 @@ later_sandboxed_initiator(struct side *side)
 	sending_initiator(side, close_sandbox);
 }
 
-/* From the beginning; the other calls that copy remain. */
+/* From the beginning; the other system calls that copy are permitted. */
 static void
 early_sandboxed_initiator(struct side *side)
 {
@@ -622,7 +623,7 @@ early_sandboxed_initiator(struct side *side)
 	initiator(side, 1, NULL);
 }
 
-/* Then nothing can be copied to the rings. */
+/* Without these calls nothing can be copied to the rings. */
 static void
 forbidden_initiator(struct side *side)
 {

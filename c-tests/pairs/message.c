@@ -86,7 +86,7 @@ echo_target(struct side *side)
 		expect_recv(&s, 1, lengths[i], IBV_WC_RECV, false, 0);
 		check_pattern(s.in.ptr, lengths[i], 10 + i, "a message");
 		check_bytes(s.in.ptr + lengths[i], SIZE - lengths[i], i == 0 ? 0 : 0xee,
-			"behind a message");
+			"after a message");
 		memcpy(s.out.ptr, s.in.ptr, lengths[i]);
 		memset(s.in.ptr, 0xee, SIZE);
 		post_recv(&s, SIZE, 1);
@@ -111,7 +111,7 @@ echo_initiator(struct side *side)
 		post_recv(&s, SIZE, 3);
 		fill_pattern(s.out.ptr, SIZE, 10 + i);
 		send_all(&s, lengths[i], 4);
-		/* both completions, whichever comes first */
+		/* both completions, in either order */
 		for (int seen = 0; seen != 3;) {
 			struct ibv_wc wc;
 
@@ -124,7 +124,7 @@ echo_initiator(struct side *side)
 				EXPECT(wc.byte_len == lengths[i], "%u bytes", wc.byte_len);
 		}
 		check_pattern(s.in.ptr, lengths[i], 10 + i, "an echo");
-		check_bytes(s.in.ptr + lengths[i], SIZE - lengths[i], 0xaa, "behind an echo");
+		check_bytes(s.in.ptr + lengths[i], SIZE - lengths[i], 0xaa, "after an echo");
 		if (i + 1 < LENGTHS) {
 			say(side, 'e');
 			hear(side, 's');
@@ -198,7 +198,7 @@ many_initiator(struct side *side)
 	for (uint64_t i = 0; i < MANY; i++) {
 		size_t at = i % 200 * 8;
 
-		/* at most 200 under way: the second hundred is sent while the first is received */
+		/* at most 200 outstanding: the second hundred is sent while the first is received */
 		if (i >= 200 && i % 100 == 0)
 			hear(side, 'c');
 		memcpy(s.out.ptr + at, &i, 8);
@@ -212,7 +212,7 @@ many_initiator(struct side *side)
 	end(&s, false);
 }
 
-/* Nothing, with and without regions, with and without immediate data. */
+/* Messages without payload, with and without regions, with and without immediate data. */
 static void
 zero_target(struct side *side)
 {
@@ -274,7 +274,7 @@ send_imm_initiator(struct side *side)
 	begin(&s, side, false, SIZE, NULL);
 	for (uint32_t i = 0; i < LENGTHS; i++) {
 		fill_pattern(s.out.ptr, SIZE, 30 + i);
-		/* one in three without, so that a value left over from the last one would show */
+		/* one in three without, so that a value of the previous message would be detected */
 		if (i % 3 == 2)
 			send_all(&s, lengths[i], 4);
 		else
@@ -287,7 +287,7 @@ send_imm_initiator(struct side *side)
 }
 
 /*
- * The buffer of the receive, if it has one, is not changed: the write determines where the data are placed.
+ * The buffer of the receive, if it has one, stays unchanged: the write determines where the data are placed.
  */
 static void
 write_imm_target(struct side *side)
@@ -331,7 +331,7 @@ write_imm_initiator(struct side *side)
 	end(&s, false);
 }
 
-/* A message finds the data of every write before it in place. */
+/* The data of every write before a message are placed when the message arrives. */
 static void
 write_send_target(struct side *side)
 {
@@ -389,7 +389,7 @@ too_long_target(struct side *side)
 	next_wc(link.cq, &wc);
 	EXPECT(wc.wr_id == 2 && wc.status == IBV_WC_WR_FLUSH_ERR, "status %d", wc.status);
 	expect_no_wc(link.cq);
-	check_bytes(in.ptr + 100, SIZE - 100, 0xee, "behind the receive's buffer");
+	check_bytes(in.ptr + 100, SIZE - 100, 0xee, "after the receive's buffer");
 	expect_broken(&link);
 	delete_link(&link);
 	close_with_region(&node, &in);
@@ -405,7 +405,7 @@ too_long_initiator(struct side *side)
 
 	connect_with_region(&node, &link, &out, side, SIZE, RPMA_MR_USAGE_SEND, NULL);
 	OK(rpma_send(link.conn, out.mr, 0, 101, RPMA_F_COMPLETION_ALWAYS, (void *)4));
-	/* it may have left before it was refused; it completes once in any case */
+	/* it may have been sent before it was refused; it completes once in any case */
 	next_wc(link.cq, &wc);
 	EXPECT(wc.wr_id == 4);
 	end_broken(&link);
@@ -435,11 +435,11 @@ early_target(struct side *side)
 		check_pattern(in.ptr, SIZE / 2, 60 + i, "the early message");
 		say(side, 'r');
 		hear(side, 'w');
-		check_pattern(in.ptr + SIZE / 2, SIZE / 2, 60 + i, "the write behind it");
+		check_pattern(in.ptr + SIZE / 2, SIZE / 2, 60 + i, "the write after it");
 		memset(in.ptr, 0, SIZE);
 		say(side, 'n');
 	}
-	/* one more, which no receive is ever posted for, does not keep the connection from ending */
+	/* another message, for which no receive is ever posted, does not prevent the end of the connection */
 	expect_broken(&link);
 	expect_no_wc(link.cq);
 	check_bytes(in.ptr, SIZE, 0, "without a receive");
@@ -466,7 +466,7 @@ early_initiator(struct side *side)
 		say(side, 's');
 		hear(side, 'r');
 		expect_wc(link.cq, 6, IBV_WC_RDMA_READ);
-		check_pattern(out.ptr + SIZE / 2, SIZE / 2, 60 + i, "the read behind both");
+		check_pattern(out.ptr + SIZE / 2, SIZE / 2, 60 + i, "the read after both");
 		say(side, 'w');
 		hear(side, 'n');
 	}

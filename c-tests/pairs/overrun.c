@@ -8,11 +8,14 @@
 #define SIZE 4096
 #define MESSAGE 64
 #define SQ_SIZE 16
-#define MOST 4096 /* no provider makes a queue of SQ_SIZE that large */
+#define MOST 4096 /* no provider makes a queue for SQ_SIZE requests that large */
 #define WRITES 32
 #define ROUNDS 8
 
-/* The sends find no receive, so they stay in the send queue until the target has learned that it is full. */
+/*
+ * There is no receive for the sends, so they stay in the send queue until the initiator has reported that it
+ * is full.
+ */
 static void
 full_queue_target(struct side *side)
 {
@@ -78,7 +81,7 @@ full_queue_initiator(struct side *side)
 	EXPECT(posted >= SQ_SIZE, "%u", posted);
 	snprintf(refused, sizeof(refused), "rpma_send: %s:%s: ibv_post_send(SEND, ", side->addr, side->port);
 	EXPECT(strncmp(rpma_err_last(), refused, strlen(refused)) == 0, "not \"%s\": %s", refused, rpma_err_last());
-	/* it stays full, and neither the queue nor another connection is affected */
+	/* the queue stays full and valid, and another connection is not affected */
 	RETURNS(RPMA_E_PROVIDER, rpma_write(link.conn, NULL, 0, NULL, 0, 0, RPMA_F_COMPLETION_ALWAYS, NULL));
 	write_part(&second, 0, &data, 0, SIZE);
 
@@ -116,13 +119,13 @@ taken_back_target(struct side *side)
 			sleep_ms(1);
 		sleep_ms(i);
 		OK(rpma_mr_dereg(&place.mr));
-		/* nothing is written once the region is the program's own again */
+		/* nothing is written after deregistration */
 		fill_pattern(memory, SIZE, i);
 		sleep_ms(5);
-		check_pattern(memory, SIZE, i, "memory that is no region any more");
+		check_pattern(memory, SIZE, i, "deregistered memory");
 		expect_broken(&link);
 		delete_link(&link);
-		check_pattern(memory, SIZE, i, "memory that is no region any more");
+		check_pattern(memory, SIZE, i, "deregistered memory");
 	}
 	check_pattern(kept.ptr, SIZE, 6, "another region");
 	close_with_region(&node, &kept);
@@ -154,12 +157,10 @@ taken_back_initiator(struct side *side)
 			flying--;
 			failed = wc.status != IBV_WC_SUCCESS;
 		}
-		/*
-		 * a write over TCP has left by the time that it is refused, so only what follows it can fail
-		 */
+		/* a write over TCP is complete before it is refused, so only requests after it can fail */
 		EXPECT(wc.status == (over_roce() ? IBV_WC_REM_ACCESS_ERR : IBV_WC_WR_FLUSH_ERR) ||
 			(!over_roce() && wc.status == IBV_WC_REM_ACCESS_ERR), "status %d", wc.status);
-		/* each of the others is there once, too */
+		/* each of the others completes once, too */
 		while (flying-- > 0) {
 			next_wc(link.cq, &wc);
 			EXPECT(wc.status == IBV_WC_WR_FLUSH_ERR, "status %d", wc.status);

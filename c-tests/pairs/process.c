@@ -48,7 +48,7 @@ idle_initiator(struct side *side)
 	open_peer(&node, side);
 	region_new(&node, &local, SIZE, USAGE_ALL);
 	connect_link(&node, &link, NULL, NULL);
-	/* and when there is something to do, one thread does it */
+	/* a connection needs one thread */
 	EXPECT(count_threads() <= 2, "%u threads", count_threads());
 	read_part(&link, &local, 0, 0, SIZE);
 	check_pattern(local.ptr, SIZE, SEED_T, "what was read");
@@ -157,12 +157,12 @@ signals_initiator(struct side *side)
 		EXPECT((blocked & wanted) == wanted, "blocked: 0x%llx", blocked);
 	}
 	closedir(tasks);
-	EXPECT(others > 0, "this look shows nothing");
+	EXPECT(others > 0, "the check proves nothing");
 	end_link(&link);
 	close_node(&node);
 }
 
-/* No descriptor of the library's leaks into a program that this one executes. */
+/* A program that this one executes inherits no descriptor of the library. */
 static void
 exec_initiator(struct side *side)
 {
@@ -183,12 +183,12 @@ exec_initiator(struct side *side)
 		looked_at++;
 		EXPECT(flags & FD_CLOEXEC, "descriptor %d", fd);
 	}
-	EXPECT(looked_at > 0, "this look shows nothing");
+	EXPECT(looked_at > 0, "the check proves nothing");
 	end_link(&link);
 	close_node(&node);
 }
 
-/* Out of file descriptors: an error, and success when there are some again. */
+/* Without free file descriptors the call fails; it succeeds once there are some. */
 static void
 descriptors_initiator(struct side *side)
 {
@@ -216,11 +216,11 @@ descriptors_initiator(struct side *side)
 	read_part(&link, &local, 0, 0, SIZE);
 	check_pattern(local.ptr, SIZE, SEED_T, "what was read");
 
-	/* an existing connection continues to work: it needs no new file descriptor */
+	/* an existing connection works: it needs no new file descriptor */
 	EXPECT(setrlimit(RLIMIT_NOFILE, &none) == 0);
 	memset(local.ptr, 0, SIZE);
 	read_part(&link, &local, 0, 0, SIZE);
-	check_pattern(local.ptr, SIZE, SEED_T, "what was read without a spare descriptor");
+	check_pattern(local.ptr, SIZE, SEED_T, "what was read without a free descriptor");
 	EXPECT(setrlimit(RLIMIT_NOFILE, &limit) == 0);
 	end_link(&link);
 	close_with_region(&node, &local);
@@ -239,7 +239,7 @@ starved_target(struct side *side)
 	open_target(&node, side);
 	region_new(&node, &region, SIZE, USAGE_ALL);
 	fill_pattern(region.ptr, SIZE, SEED_T);
-	/* one connection before, so that everything that there is one of is there */
+	/* one connection before, so that the objects that a process has once exist */
 	accept_link(&node, &link, NULL, &region);
 	await_end(&link);
 	EXPECT(getrlimit(RLIMIT_NOFILE, &limit) == 0);
@@ -251,7 +251,7 @@ starved_target(struct side *side)
 	sleep_ms(300);
 	EXPECT(setrlimit(RLIMIT_NOFILE, &limit) == 0);
 	say(side, 'a');
-	/* the initiator's request is still waiting, or has been refused and comes again */
+	/* the initiator's request is still pending, or was refused and is repeated */
 	accept_link(&node, &link, NULL, &region);
 	await_end(&link);
 	close_with_region(&node, &region);

@@ -111,8 +111,8 @@ rcq_initiator(struct side *side)
 }
 
 /*
- * One channel for both queues. `blocking` waits in the call, otherwise poll() on the descriptor comes first.
- * While one queue is emptied the other one fills: it has room for all rounds.
+ * One channel for both queues. With `blocking`, rpma_conn_wait() waits; otherwise poll() on the descriptor
+ * does. While one queue is polled the other one fills: it has room for all rounds.
  */
 static void
 channel(struct side *side, bool is_target, bool blocking)
@@ -202,7 +202,7 @@ channel_poll_initiator(struct side *side)
 	channel(side, false, false);
 }
 
-/* Three connections on one shared receive queue, with a CQ of its own or with those of the connections. */
+/* Three connections with one shared receive queue, which has its own CQ or uses those of the connections. */
 #define LINKS 3
 
 static void
@@ -248,7 +248,7 @@ srq_target(struct side *side, bool own_cq)
 		OK(rpma_srq_recv(srq, s.in.mr, wc.wr_id * MESSAGE, MESSAGE, (void *)(uintptr_t)wc.wr_id));
 		say(side, 'n');
 	}
-	/* the connections end one by one; the queue and its receives outlive each of them */
+	/* the connections end one by one; the queue and its receives remain after each */
 	for (int i = 0; i < LINKS; i++)
 		await_end(&links[i]);
 	if (own_cq)
@@ -384,7 +384,7 @@ nonblocking_initiator(struct side *side)
 	close_setup(&s);
 }
 
-/* A wait that began before anything was pending ends when the completion arrives, even much later. */
+/* A wait that began before the completion ends when it arrives, even much later. */
 static void
 late_target(struct side *side)
 {
@@ -421,7 +421,7 @@ late_initiator(struct side *side)
 	close_setup(&s);
 }
 
-/* Several completions in one call; never more than asked for. */
+/* Several completions in one call; never more than requested. */
 static void
 batch_target(struct side *side)
 {
@@ -466,7 +466,7 @@ batch_initiator(struct side *side)
 	close_with_region(&node, &dst);
 }
 
-/* Two threads on one connection and one queue: every completion is seen by exactly one of them. */
+/* Two threads with one connection and one queue: each completion is returned to exactly one of them. */
 #define PER_THREAD 2000
 
 static struct link shared_link;
@@ -474,7 +474,7 @@ static struct region shared_dst;
 static unsigned char seen[2 * PER_THREAD];
 static unsigned total_seen;
 
-/* Takes one completion if there is one. */
+/* Polls for one completion. */
 static void
 take_one(void)
 {
@@ -498,7 +498,7 @@ reader(void *arg)
 	for (uintptr_t i = 0; i < PER_THREAD; i++) {
 		OK(rpma_read(shared_link.conn, shared_dst.mr, base, shared_link.remote, 0, 8,
 			RPMA_F_COMPLETION_ALWAYS, (void *)(base + i)));
-		/* whoever takes it, one completion belongs to this read */
+		/* one completion belongs to this read, whichever thread polls it */
 		while (__atomic_load_n(&seen[base + i], __ATOMIC_RELAXED) == 0)
 			take_one();
 	}

@@ -11,7 +11,7 @@
 #define SIZE 4096
 #define OP_CONTEXT ((void *)0x77)
 
-/* The text of this thread begins with this, and has each of these, which end with NULL. */
+/* rpma_err_last() of this thread begins with `begin` and contains each of the other texts, up to NULL. */
 #define SAYS(begin, ...) says((begin), (const char *const[]){__VA_ARGS__, NULL}, __LINE__)
 
 static void
@@ -38,7 +38,7 @@ reasons_target(struct side *side)
 	for (unsigned i = 0; i < 3; i++) {
 		accept_link(&node, &link, NULL, &region);
 		expect_broken(&link);
-		/* what was refused of the peer, and why */
+		/* the request of the peer that was refused, and the reason */
 		if (i == 1)
 			SAYS("rpma_conn_next_event: Connection closed: ", side->addr, "RDMA read from the remote peer, 8 bytes at 0x", "key 0x",
 				"the range is not in the memory region");
@@ -67,10 +67,10 @@ reasons_initiator(struct side *side)
 
 	open_initiator(&node, side);
 	region_new(&node, &local, SIZE, USAGE_ALL);
-	/* over RoCE a queue pair has the UDP port of all, and its number */
+	/* over RoCE all queue pairs have the same UDP port, and a number */
 	snprintf(port, sizeof(port), ":%s", over_roce() ? "4791 (queue pair " : side->port);
 
-	/* a local range past the end of its region; then what is flushed behind it */
+	/* a local range past the end of its region; then the request that is flushed after it */
 	connect_link(&node, &link, NULL, NULL);
 	OK(rpma_write(link.conn, link.remote, 64, local.mr, SIZE - 8, 32, RPMA_F_COMPLETION_ALWAYS, OP_CONTEXT));
 	OK(rpma_send(link.conn, NULL, 0, 0, RPMA_F_COMPLETION_ALWAYS, (void *)0x78));
@@ -86,7 +86,7 @@ reasons_initiator(struct side *side)
 	SAYS("rpma_conn_next_event: Connection closed: ", side->addr, "RDMA write, 32 bytes", "IBV_WC_LOC_PROT_ERR");
 	delete_link(&link);
 
-	/* what the target refuses */
+	/* a read that the target refuses */
 	connect_link(&node, &link, NULL, NULL);
 	OK(rpma_read(link.conn, local.mr, 0, link.remote, SIZE, 8, RPMA_F_COMPLETION_ALWAYS, OP_CONTEXT));
 	await_failure(&link, IBV_WC_REM_ACCESS_ERR);
@@ -95,7 +95,7 @@ reasons_initiator(struct side *side)
 	end_broken(&link);
 	delete_link(&link);
 
-	/* of a connection that a side closes there is nothing to tell */
+	/* there is no reason for a connection that a side has closed */
 	RETURNS(RPMA_E_INVAL, rpma_conn_delete(NULL));
 	connect_link(&node, &link, NULL, NULL);
 	end_link(&link);
@@ -103,7 +103,7 @@ reasons_initiator(struct side *side)
 	close_with_region(&node, &local);
 }
 
-/* ---- connections that there are not ---- */
+/* ---- failed connection attempts ---- */
 
 static void
 no_listener_initiator(struct side *side)

@@ -64,7 +64,7 @@ registering_initiator(struct side *side)
 	EXPECT(file >= 0 && ftruncate(file, 4096) == 0, "%s", strerror(errno));
 	open_initiator(&node, side);
 	register_shared(&node, 0, file, OPEN_DESCRIPTORS);
-	EXPECT(seals > 0, "no fcntl was counted, though the memfd was searched");
+	EXPECT(seals > 0, "no fcntl was counted, although the memfd was searched");
 	EXPECT(close(file) == 0);
 	register_shared(&node, MAP_ANONYMOUS, -1, 0);
 	close_node(&node);

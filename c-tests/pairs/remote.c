@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * remote.c -- operations that the remote region's descriptor does not permit: one warning in every mode; in
- * strict mode the request completes with IBV_WC_REM_ACCESS_ERR, earlier ones as usual, later ones with
+ * remote.c -- operations that the descriptor of the remote region does not permit: one warning in every mode;
+ * in strict mode the request completes with IBV_WC_REM_ACCESS_ERR, earlier ones as usual, later ones with
  * IBV_WC_WR_FLUSH_ERR, each once.
  */
 #include "link.h"
@@ -43,7 +43,7 @@ be(const char *mode)
 
 enum operation { WRITE, WRITE_IMM, READ, ATOMIC, WRITE_ATOMIC, FLUSH };
 
-/* What is posted to a region of which usage, and what the log says of it. */
+/* The operation, the usage of the region, and the text of the log. */
 static const struct {
 	enum operation operation;
 	int usage;
@@ -180,7 +180,7 @@ strict_initiator(struct side *side)
 	close_with_region(&node, &local);
 }
 
-/* The last case ends no connection: the length of a flush is not on the wire. */
+/* The last case does not end the connection: the length of a flush is not transmitted. */
 static void
 lenient_target(struct side *side)
 {

@@ -42,7 +42,7 @@ handle_with(int flags)
 	EXPECT(sigaction(SIGUSR1, &action, NULL) == 0, "%s", strerror(errno));
 }
 
-/* Returns once the waiting thread sleeps; what it is asleep in is the call that it has announced. */
+/* Returns once the waiting thread sleeps in the call that it has announced. */
 static void
 await_sleep(void)
 {
@@ -60,7 +60,9 @@ await_sleep(void)
 	}
 }
 
-/* Sends the signal so many times, each when the last one has been handled; or until the call has returned. */
+/*
+ * Sends the signal this many times, each after the previous one was handled, or until the call has returned.
+ */
 static void
 disturb(unsigned times)
 {
@@ -107,7 +109,7 @@ finish(struct node_and_link *n)
 	close_node(&n->node);
 }
 
-/* The rest of a round: the message is there, and the queue is as good as before. */
+/* The rest of a round: the message has arrived, and the queue works as before. */
 static void
 take_message(struct node_and_link *n)
 {
@@ -124,8 +126,7 @@ disturb_then_ask(void *arg)
 }
 
 /*
- * A handler that was installed with SA_RESTART: the wait goes on, and ends with what it is for. One for
- * crashes does not matter.
+ * A handler with SA_RESTART: the wait continues until the completion. A handler of SIGSEGV does not matter.
  */
 static void
 restarting_target(struct side *side)
@@ -160,8 +161,8 @@ disturb_on_and_on(void *arg)
 }
 
 /*
- * One without: the wait ends as a read of the descriptor would, each time, and what it was for is still to
- * come.
+ * A handler without SA_RESTART: the signal ends the wait each time, as it ends a read(2); the completion is
+ * still outstanding.
  */
 static void
 interrupting_target(struct side *side)
@@ -202,8 +203,8 @@ signal_once(void *arg)
 }
 
 /*
- * The peer's writes wake the thread all the time and complete nothing here: a signal ends the wait whatever
- * the thread does at that moment.
+ * The peer's writes wake the thread continuously and complete nothing here: a signal ends the wait at any
+ * point.
  */
 static void
 busy_target(struct side *side)
@@ -247,7 +248,7 @@ busy_initiator(struct side *side)
 	close_with_region(&node, &out);
 }
 
-/* A descriptor that never blocks: no signal is needed to end the wait, and none is waited for. */
+/* A non-blocking descriptor: the call does not wait, without any signal. */
 static void
 nonblocking_target(struct side *side)
 {
@@ -263,7 +264,7 @@ nonblocking_target(struct side *side)
 		EXPECT(fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0);
 		for (unsigned k = 0; k < 3; k++)
 			RETURNS(RPMA_E_NO_COMPLETION, rpma_cq_wait(n.link.cq));
-		/* and one that blocks again waits again */
+		/* a descriptor that blocks again waits again */
 		EXPECT(fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) == 0);
 		say(side, 'm');
 		OK(rpma_cq_wait(n.link.cq));
@@ -273,7 +274,7 @@ nonblocking_target(struct side *side)
 	finish(&n);
 }
 
-/* Sends a message whenever it is asked to. */
+/* Sends a message on each request of the other process. */
 static void
 asked_initiator(struct side *side)
 {

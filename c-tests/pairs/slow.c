@@ -19,7 +19,7 @@ enum medium { QUICK, SLOW, HELD };
 static _Atomic enum medium medium = QUICK;
 static _Atomic unsigned synced;
 static _Atomic unsigned holding;
-static const char *_Atomic watched; /* an address, and how often it was made durable */
+static const char *_Atomic watched; /* an address, and how often msync() covered it */
 static _Atomic unsigned watched_synced;
 
 int
@@ -43,7 +43,7 @@ static void
 await_hold(void)
 {
 	for (unsigned ms = 0; holding == 0; ms++) {
-		EXPECT(ms < GIVE_UP_MS, "nobody asked the medium to make anything durable");
+		EXPECT(ms < GIVE_UP_MS, "msync() was not called");
 		sleep_ms(1);
 	}
 }
@@ -107,7 +107,7 @@ close_both(struct links *links)
 	close_node(&links->node);
 }
 
-/* While the medium holds one connection's flush back, the other connection's work gets done. */
+/* While the medium delays the flush of one connection, the other connection makes progress. */
 static void
 others_target(struct side *side)
 {
@@ -118,14 +118,12 @@ others_target(struct side *side)
 	await_hold();
 	say(side, 'd');
 	hear(side, 'o');
-	check_pattern(links.durable.ptr, SIZE, 2, "what waits to become durable");
+	check_pattern(links.durable.ptr, SIZE, 2, "the memory whose flush is outstanding");
 	EXPECT(holding == 1 && synced == 1, "%u held, %u synced", holding, synced);
 	medium = QUICK;
 	await_end(&links.to_durable);
 	await_end(&links.to_plain);
-	/*
-	 * the third flush came while the second one was under way, so it was not covered by that one's sync
-	 */
+	/* the third flush arrived during the msync() of the second one, which therefore did not cover it */
 	EXPECT(synced == 3, "%u", synced);
 	close_both(&links);
 }
@@ -146,7 +144,7 @@ others_initiator(struct side *side)
 		check_pattern(links.plain.ptr, SIZE, 100 + i, "what was read back");
 	}
 	expect_no_wc(links.to_durable.cq);
-	/* a flush behind the one that is held back has its turn after it */
+	/* a flush after the delayed one is executed after it */
 	OK(rpma_flush(links.to_durable.conn, links.to_durable.remote, 0, SIZE, RPMA_FLUSH_TYPE_PERSISTENT,
 		RPMA_F_COMPLETION_ALWAYS, (void *)3));
 	expect_no_wc(links.to_durable.cq);
@@ -158,7 +156,7 @@ others_initiator(struct side *side)
 	close_both(&links);
 }
 
-/* The connection ends, and everything of it is deleted, while the medium still holds its flush. */
+/* The connection ends, and all its objects are deleted, while its flush is delayed. */
 static void
 ended_target(struct side *side)
 {
@@ -204,7 +202,7 @@ ended_initiator(struct side *side)
 	close_both(&links);
 }
 
-/* Gives a region to the other side besides the one that its private data describes. */
+/* Offers a second region to the other side, besides the one in the private data. */
 static void
 offer_region(struct side *side, const struct region *region)
 {
@@ -226,9 +224,9 @@ take_region(struct side *side)
 }
 
 /*
- * A flush makes its region durable whoever has changed it: a write through another region of the same memory,
- * one over another connection, or the program itself. What this program's msync() was asked for says so: no
- * medium is needed.
+ * A flush makes its region durable, whatever has changed it: a write through another region of the same
+ * memory, one over another connection, or the program itself. The calls of this program's msync() show it,
+ * without a medium.
  */
 #define LAST (SIZE - 8)
 #define FLUSHES 5
@@ -253,7 +251,7 @@ whoever_target(struct side *side)
 	offer_region(side, &part);
 	for (unsigned i = 1; i <= 3 * FLUSHES; i++) {
 		hear(side, 'w');
-		/* the third in turn is the program itself */
+		/* every third time the program itself writes */
 		if (i % 3 == 0)
 			memory[LAST] = (char)i;
 		EXPECT(memory[LAST] == (char)i, "write %u has not arrived", i);
@@ -264,7 +262,7 @@ whoever_target(struct side *side)
 		say(side, 'f');
 	}
 	EXPECT(covered[1] == FLUSHES && covered[2] == FLUSHES && covered[0] == FLUSHES,
-		"of %d flushes each %u covered what came through another region, %u over another connection, %u from the program",
+		"of %d flushes each %u covered a write through another region, %u one over another connection, %u one of the program",
 		FLUSHES, covered[1], covered[2], covered[0]);
 	await_end(&first);
 	await_end(&second);
@@ -293,7 +291,7 @@ whoever_initiator(struct side *side)
 		if (i % 3 != 0) {
 			OK(rpma_write(link->conn, i % 3 == 1 ? part : first.remote, LAST, local.mr, 0, 1,
 				RPMA_F_COMPLETION_ON_ERROR, NULL));
-			/* the read is answered behind the write, from a region that no flush is asked for */
+			/* the read is executed after the write, in a region without flushes */
 			OK(rpma_read(link->conn, local.mr, 1, part, LAST, 1, RPMA_F_COMPLETION_ALWAYS, (void *)i));
 			expect_wc(link->cq, i, IBV_WC_RDMA_READ);
 			EXPECT(local.ptr[1] == (char)i, "%u", local.ptr[1]);
@@ -312,8 +310,8 @@ whoever_initiator(struct side *side)
 }
 
 /*
- * Nothing is known of the medium when the first flush of a connection comes, and still it delays nobody else:
- * each time.
+ * The provider has not measured the medium when the first flush of a connection arrives; that flush does not
+ * delay other connections, each time.
  */
 #define FIRSTS 3
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * stacks.c -- threads with a stack 1 KiB below the smallest that the manual permits, which is
- * sysconf(_SC_THREAD_STACK_MIN) and 8 KiB: other compilers need some more. Such a thread makes all calls of
+ * stacks.c -- threads with a stack 1 KiB smaller than the smallest that the manual permits, which is
+ * sysconf(_SC_THREAD_STACK_MIN) plus 8 KiB: other compilers need some more. Such a thread makes all calls of
  * both processes.
  */
 #include "link.h"
@@ -43,7 +43,7 @@ in_small_thread(struct side *side, void (*run)(struct side *side))
 	EXPECT(pthread_join(thread, NULL) == 0);
 }
 
-/* A message each way, the receive of which is posted before the connection is established. */
+/* A message in each direction, whose receive is posted before the connection is established. */
 static struct rpma_conn_req *
 with_receive(struct node *node, struct region *in, struct rpma_conn_cfg *cfg, bool accepts)
 {
@@ -75,7 +75,7 @@ expect_both(struct link *link)
 		EXPECT(wc.opcode == (wc.wr_id == 1 ? IBV_WC_RECV : IBV_WC_SEND), "%d", wc.opcode);
 		seen |= (unsigned)wc.wr_id;
 	}
-	EXPECT(seen == 3, "one of them twice");
+	EXPECT(seen == 3, "the same completion twice");
 }
 
 static void

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * strict.c -- SOFTVERBS_STRICT: requests that software RDMA permits and an adapter does not are refused with
- * "adapter" and succeed with "warn"; either way the log has the remedy, once for each object.
+ * "adapter" and succeed with "warn"; in both cases the log names the remedy, once for each object.
  */
 #include "link.h"
 
@@ -18,7 +18,7 @@
 
 static atomic_uint reports; /* lines about strict mode */
 static char last_report[512];
-/* also lines about connections that are ended with requests in flight, as many tests do */
+/* also lines about disconnecting with requests in flight, as many tests do */
 static bool counts_ends;
 
 static void
@@ -47,7 +47,7 @@ be(const char *mode)
 	OK(rpma_log_set_threshold(RPMA_LOG_THRESHOLD, RPMA_LOG_LEVEL_WARNING));
 }
 
-/* So many reports in all, the last one with both of these texts. */
+/* This many reports in total, the last one with both of these texts. */
 static void
 expect_reports(unsigned count, const char *what, const char *mends)
 {
@@ -120,7 +120,7 @@ private_initiator(struct side *side)
 	expect_reports(1, "", "");
 }
 
-/* Twice as much as goes, and `count` lines about it. */
+/* Twice too much private data, and `count` lines about it. */
 static void
 large_target(struct side *side, const char *mode, unsigned count, const char *what, const char *mends)
 {
@@ -173,19 +173,19 @@ lenient_target(struct side *side)
 	large_target(side, "off", 0, "", "");
 }
 
-/* What the variable had before it had words is no mode, as any other value. */
+/* The former value 1 is invalid, as any other value that is not a mode. */
 static void
 mistaken_initiator(struct side *side)
 {
 	large_initiator(side, "1", 1, "SOFTVERBS_STRICT=\"1\" is none of off, warn, adapter; using off", "");
 }
 
-/* ---- places of the send queue ---- */
+/* ---- entries of the send queue ---- */
 
 #define SQ_SIZE 16
 #define SIZE 4096
 
-/* A region for as many connections, one after the other. */
+/* A region for this many connections, one after the other. */
 static void
 target_of(struct side *side, unsigned connections)
 {
@@ -226,7 +226,7 @@ places_initiator(struct side *side)
 	open_initiator(&node, side);
 	region_new(&node, &src, SIZE, USAGE_ALL);
 
-	/* the last of each SQ_SIZE requests is signalled, and its completion taken: all as before */
+	/* the last of each SQ_SIZE requests is signalled, and its completion polled: no report */
 	connect_link(&node, &link, cfg, NULL);
 	for (unsigned i = 0; i < 100 * SQ_SIZE; i++) {
 		bool last = i % SQ_SIZE == SQ_SIZE - 1;
@@ -236,14 +236,14 @@ places_initiator(struct side *side)
 			expect_wc(link.cq, 0, IBV_WC_RDMA_WRITE);
 	}
 	expect_reports(0, "", "");
-	/* a completion that is there but was not taken gives nothing back */
+	/* a completion that was not polled frees no entries */
 	for (unsigned i = 0; i < SQ_SIZE; i++)
 		OK(write_word(&link, &src, i == 7 ? RPMA_F_COMPLETION_ALWAYS : RPMA_F_COMPLETION_ON_ERROR));
 	OK(rpma_cq_wait(link.cq));
 	sleep_ms(20);
 	RETURNS(RPMA_E_PROVIDER, write_word(&link, &src, RPMA_F_COMPLETION_ON_ERROR));
 	expect_reports(1, "all 16 places of the send queue", "rpma_cq_get_wc");
-	/* and then it gives back those of the eight that it is for */
+	/* polling it frees the entries of the eight requests that it covers */
 	expect_wc(link.cq, 0, IBV_WC_RDMA_WRITE);
 	for (unsigned i = 0; i < 8; i++)
 		OK(write_word(&link, &src, RPMA_F_COMPLETION_ON_ERROR));
@@ -251,7 +251,7 @@ places_initiator(struct side *side)
 	expect_reports(1, "", "");
 	end_link(&link);
 
-	/* another queue pair is another place */
+	/* another queue pair is reported separately */
 	connect_link(&node, &link, cfg, NULL);
 	for (unsigned i = 0; i < SQ_SIZE; i++)
 		OK(write_word(&link, &src, RPMA_F_COMPLETION_ON_ERROR));
@@ -337,10 +337,10 @@ overrun_initiator(struct side *side)
 			expect_wc(link.cq, 0, IBV_WC_RDMA_WRITE);
 	}
 	expect_reports(0, "", "");
-	/* and more */
+	/* more than the queue has entries */
 	for (unsigned i = 0; i < SQ_SIZE; i++)
 		OK(write_word(&link, &src, RPMA_F_COMPLETION_ALWAYS));
-	/* over RoCE the program has to end the connection of a queue pair that has failed */
+	/* over RoCE the program has to disconnect a queue pair that has failed */
 	if (over_roce()) {
 		while (reports == 0)
 			sleep_ms(1);
@@ -374,8 +374,8 @@ post_receive(struct link *link, struct rpma_srq *srq, struct region *in)
 }
 
 /*
- * Three messages: one for which there is a receive in time, one for which there is none, and one as the
- * first. The receives are in a queue of the connection, or in a shared one.
+ * Three messages: one with a receive in time, one without, and one like the first. The receive queue is that
+ * of the connection, or a shared one.
  */
 static void
 late_target(struct side *side, const char *mode, bool shared, uint64_t least_ms, uint64_t most_ms)
@@ -416,13 +416,13 @@ late_target(struct side *side, const char *mode, bool shared, uint64_t least_ms,
 		expect_wc(link.cq, 0, IBV_WC_RECV);
 		took = now_ms() - began;
 		check_pattern(in.ptr, MESSAGE, i, "the message");
-		/* the timer has run since a moment before the other side said so */
+		/* the timer was started shortly before the notification of the other side */
 		EXPECT(!late || (took >= least_ms && took < most_ms), "message %u took %u ms", i, (unsigned)took);
 		EXPECT(late || took < 400, "message %u took %u ms", i, (unsigned)took);
 		expect_reports(i > 0, "a message found no receive", "rpma_recv");
 		say(side, 'd');
 	}
-	/* one that is held when the connection ends is not lost; a shared one stays where it is */
+	/* a receive that is delayed when the connection ends completes; a shared one stays in its queue */
 	say(side, 'g');
 	hear(side, 's');
 	sleep_ms(20);
@@ -498,7 +498,7 @@ changed_initiator(struct side *side)
 
 	be("adapter");
 	connect_with_region(&node, &link, &src, side, SIZE, USAGE_ALL, NULL);
-	/* after the completion of a later request, and where nothing is sent from */
+	/* changes after the completion of a later request, and of memory that no request sends */
 	for (unsigned i = 0; i < 3; i++) {
 		OK(write_word(&link, &src, RPMA_F_COMPLETION_ON_ERROR));
 		src.ptr[8]++;
@@ -507,14 +507,14 @@ changed_initiator(struct side *side)
 		read_part(&link, &src, 0, 0, 64);
 	}
 	expect_reports(0, "", "");
-	/* the same before it */
+	/* the same before that completion */
 	for (unsigned i = 0; i < 3; i++) {
 		OK(write_word(&link, &src, RPMA_F_COMPLETION_ON_ERROR));
 		src.ptr[7]++;
 		write_part(&link, 64, &src, 64, 64);
 		expect_reports(1, "was changed before the program took its completion", "rpma_cq_get_wc");
 	}
-	/* what is in flight when the connection ends is over */
+	/* requests are no longer in flight when the connection has ended */
 	OK(write_word(&link, &src, RPMA_F_COMPLETION_ON_ERROR));
 	src.ptr[7]++;
 	end_link(&link);
@@ -565,7 +565,7 @@ hasty_initiator(struct side *side)
 	write_part(&link, 0, &src, 0, 8);
 	end_link(&link);
 	expect_reports(0, "", "");
-	/* without */
+	/* without one */
 	connect_link(&node, &link, NULL, NULL);
 	write_part(&link, 0, &src, 0, 8);
 	OK(rpma_write(link.conn, link.remote, 0, src.mr, 0, 8, RPMA_F_COMPLETION_ON_ERROR, (void *)0x77));
@@ -577,7 +577,7 @@ hasty_initiator(struct side *side)
 	close_with_region(&node, &src);
 }
 
-/* ---- waiting in vain ---- */
+/* ---- waiting for a completion that cannot arrive ---- */
 
 static void *
 wait_for_one(void *link)
@@ -587,8 +587,7 @@ wait_for_one(void *link)
 }
 
 /*
- * An unsignalled request has no completion; a later signalled one ends the wait. What is no such wait is
- * tested in stuck.rs.
+ * An unsignalled request has no completion; a later signalled one ends the wait. stuck.rs tests other waits.
  */
 static void
 vain_initiator(struct side *side)

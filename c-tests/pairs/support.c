@@ -31,7 +31,7 @@ fail(const char *file, int line, const char *condition, const char *format, ...)
 		va_end(ap);
 	}
 	fputc('\n', stderr);
-	/* not exit(): what is left of the library's state is not to be touched by destructors */
+	/* not exit(): destructors must not access the state of the library */
 	_exit(1);
 }
 
@@ -51,7 +51,7 @@ hear(struct side *side, char point)
 		n = read(side->sync, &heard, 1);
 	while (n < 0 && errno == EINTR);
 	EXPECT(n == 1, "the other process ended before '%c'", point);
-	EXPECT(heard == point, "heard '%c' instead of '%c'", heard, point);
+	EXPECT(heard == point, "received '%c' instead of '%c'", heard, point);
 }
 
 void *
@@ -179,7 +179,7 @@ settled_fds(void)
 unsigned
 count_sockets(void)
 {
-	/* one of them is the harness's own */
+	/* one of them is that of the harness */
 	return count_entries("/proc/self/fd", "socket:") - 1;
 }
 

@@ -12,7 +12,7 @@
 #define MESSAGES 100
 #define MESSAGE 64
 
-/* What the threads of a process share, and what one of them has to itself. */
+/* The objects that the threads of a process share, and those of one thread. */
 struct crew {
 	struct node node;
 	struct region shared;
@@ -57,8 +57,8 @@ run_all(struct member *members, struct crew *crew, void (*run)(struct member *me
 }
 
 /*
- * Requests are not thread safe for one peer, so the connections are made one by one; all else happens at
- * once.
+ * Requests are not thread-safe for one peer, so the connections are established one after the other; all else
+ * is concurrent.
  */
 static void
 accept_members(struct member *members, struct crew *crew, const struct rpma_conn_cfg *cfg)
@@ -78,7 +78,7 @@ connect_members(struct member *members, struct crew *crew, const struct rpma_con
 	}
 }
 
-/* Each thread has a connection, and ends it; all are of one peer. */
+/* Each thread has a connection of the same peer, and ends it. */
 static void
 await_own_end(struct member *member)
 {
@@ -128,9 +128,7 @@ own_initiator(struct side *side)
 	close_node(&crew.node);
 }
 
-/*
- * All register and deregister memory of one peer, each with transfers from and to its own regions under way.
- */
+/* All register and deregister memory of one peer, during transfers from and to their own regions. */
 static void
 register_and_use(struct member *member)
 {
@@ -165,7 +163,9 @@ registering_initiator(struct side *side)
 	close_node(&crew.node);
 }
 
-/* All post on one connection and take completions of its queue, whoever posted them: each is taken once. */
+/*
+ * All post on one connection and poll its queue for requests of any thread: each completion is returned once.
+ */
 static unsigned char taken[THREADS][POSTS];
 static unsigned left;
 
@@ -209,7 +209,7 @@ post_and_take(struct member *member)
 		size_t part = i * 64 % SIZE;
 		int ret;
 
-		/* a full queue is what the completions are taken for */
+		/* completions are polled when the queue is full */
 		while ((ret = rpma_write(crew->link.conn, crew->link.remote, at + part, crew->shared.mr, at + part, 64,
 				RPMA_F_COMPLETION_ALWAYS, (void *)(uintptr_t)(member->index * POSTS + i))) ==
 			RPMA_E_PROVIDER)
@@ -243,8 +243,8 @@ one_connection_initiator(struct side *side)
 }
 
 /*
- * One shared receive queue, a connection a thread; whichever thread takes a receive posts it again and counts
- * it.
+ * One shared receive queue, one connection per thread; the thread that polls a completion posts the receive
+ * again and counts it.
  */
 static unsigned counted[THREADS];
 
@@ -330,7 +330,7 @@ srq_initiator(struct side *side)
 	open_initiator(&crew.node, side);
 	connect_members(members, &crew, NULL);
 	run_all(members, &crew, send_messages);
-	/* over TCP a message that is sent has not arrived yet */
+	/* over TCP a send completes before the message has arrived */
 	hear(side, 'a');
 	for (unsigned i = 0; i < THREADS; i++) {
 		end_link(&members[i].link);

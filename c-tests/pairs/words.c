@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * words.c -- aligned writes of 8 bytes to memory that may be unmapped at any time: the provider does the
- * store, so this must end the connection and not the process.
+ * words.c -- aligned writes of 8 bytes to memory that is unmapped meanwhile: the provider stores the bytes
+ * itself, so the fault must end the connection and not the process.
  */
 #include "link.h"
 
@@ -56,7 +56,7 @@ losing_target(struct side *side)
 		EXPECT(ptr != MAP_FAILED, "%s", strerror(errno));
 		region_reg(&node, &region, ptr, SIZE, RPMA_MR_USAGE_WRITE_DST);
 		accept_link(&node, &link, NULL, &region);
-		/* in the middle of the stream, each time somewhere else */
+		/* in the middle of the stream, each time at another write */
 		at_least = 100 + i * 37;
 		while (__atomic_load_n((uint64_t *)ptr, __ATOMIC_RELAXED) < at_least)
 			;
