@@ -14,13 +14,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SETTLE_MS 8000 /* more than a connection that is closing may linger */
+#define SETTLE_MS 8000 /* longer than a closing connection may linger */
 
 struct shared *shared;
 static int figures_fd = -1;
 static uint64_t seed;
 
-/* Before main(), as the harness gives the processes of a test another standard output. */
+/* Before main(), since the harness redirects the standard output of the processes of a test. */
 __attribute__((constructor)) static void
 begin(void)
 {
@@ -187,7 +187,7 @@ is_end(enum rpma_conn_event event)
 bool
 try_connect(struct node *node, struct link *link, const struct rpma_conn_cfg *cfg, const void *private_data, uint8_t len)
 {
-	/* the library copies what it is given */
+	/* the library copies the private data */
 	struct rpma_conn_private_data pdata = {(void *)(uintptr_t)private_data, len};
 	enum rpma_conn_event event = RPMA_CONN_UNDEFINED;
 	struct rpma_conn_req *req = new_req(node, cfg);

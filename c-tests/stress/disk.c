@@ -2,7 +2,7 @@
 /*
  * disk.c -- a medium that fails or is full during a flush to persistence. The kernel reports lost pages only
  * once, to the first caller. So after a failed flush all later flushes of the region fail, too, until the
- * program registers the memory anew.
+ * program registers the memory again.
  */
 #include "failing.h"
 #include "stress.h"
@@ -41,9 +41,7 @@ receive_region(struct side *side)
 	return remote;
 }
 
-/*
- * A write and a flush of it; whether the flush succeeds. The write is lost with the connection at the worst.
- */
+/* Writes and flushes. Returns whether the flush has succeeded. */
 static bool
 write_and_flush(struct link *link, struct rpma_mr_remote *remote, struct region *out, enum rpma_flush_type type)
 {
@@ -73,8 +71,8 @@ static const int disk_errors[] = {EIO, ENOSPC};
 #define DISK_ERRORS (sizeof(disk_errors) / sizeof(disk_errors[0]))
 
 /*
- * The medium fails once. Two regions have the memory concerned, a third one does not: there, a flush covers
- * what is on another medium and succeeds.
+ * The medium fails once. Two regions contain the memory whose writes are lost; a third one does not: its
+ * flush covers another medium and succeeds.
  */
 static void
 failing_target(struct side *side)
@@ -99,7 +97,7 @@ failing_target(struct side *side)
 		expect_broken(&link);
 		OK(rpma_conn_disconnect(link.conn));
 		delete_link(&link);
-		EXPECT(has_failed(), "msync has not been asked for a second time");
+		EXPECT(has_failed(), "msync was not called a second time");
 		for (int k = 0; k < 2; k++) {
 			accept_link(&node, &link, NULL, k == 0 ? &first : &same);
 			expect_broken(&link);
@@ -110,7 +108,7 @@ failing_target(struct side *side)
 		await_end(&link);
 		accept_link(&node, &link, NULL, &other);
 		await_end(&link);
-		/* registered anew, it is persistent as far as anybody knows */
+		/* after a new registration the lost writes are no longer known */
 		OK(rpma_mr_dereg(&first.mr));
 		region_reg(&node, &first, memory, SIZE, USAGE);
 		accept_link(&node, &link, NULL, &first);
@@ -150,12 +148,12 @@ failing_initiator(struct side *side)
 				k == 0 ? "the same region" : "another region of the same memory");
 			end_failed(&link);
 		}
-		/* a read may be a flush, so it is refused; a write is not */
+		/* a read may be a flush, so it is refused; a write succeeds */
 		connect_link(&node, &link, NULL, NULL);
 		write_part(&link, 0, &out, 0, 64);
 		end_link(&link);
 		connect_link(&node, &link, NULL, NULL);
-		EXPECT(write_and_flush(&link, link.remote, &out, RPMA_FLUSH_TYPE_PERSISTENT), "memory beside it");
+		EXPECT(write_and_flush(&link, link.remote, &out, RPMA_FLUSH_TYPE_PERSISTENT), "adjacent memory");
 		end_link(&link);
 		connect_link(&node, &link, NULL, NULL);
 		EXPECT(write_and_flush(&link, link.remote, &out, RPMA_FLUSH_TYPE_PERSISTENT), "registered anew");
@@ -168,9 +166,9 @@ failing_initiator(struct side *side)
 }
 
 /*
- * A file system that is full: the kernel has no page for what is written to a hole of the file, and raises
- * SIGBUS in whoever touches it. The write ends its connection; the process, and others that write to what is
- * there, go on. PAIRS_SKIP leaves this out where nobody may mount.
+ * A full file system: the kernel has no page for a write to a hole of the file, and raises SIGBUS in the
+ * thread that accesses it. The write ends its connection; the process continues, and so do connections that
+ * write to allocated pages. PAIRS_SKIP omits this test where mount(2) is not permitted.
  */
 #define FULL_SIZE (1 << 20)
 
@@ -185,7 +183,7 @@ write_file(const char *path, const char *format, unsigned id)
 	close(fd);
 }
 
-/* Mounts of its own for this process; who is not root becomes root of a user namespace. */
+/* A separate mount namespace for this process; without root, in a user namespace. */
 static void
 may_mount(void)
 {
@@ -241,7 +239,7 @@ full_target(struct side *side)
 	delete_link(&link);
 	accept_link(&node, &link, NULL, &region);
 	await_end(&link);
-	check_pattern(file, 4096, 5, "what was written to pages that are there");
+	check_pattern(file, 4096, 5, "what was written to allocated pages");
 	region_free(&region);
 	close_node(&node);
 }
@@ -273,12 +271,12 @@ full_initiator(struct side *side)
 	}
 	EXPECT(succeeded > 0 && succeeded <= 128 / 4, "%u pages were flushed to a file system of 32", succeeded);
 	end_failed(&link);
-	/* pages that are there can be written and flushed as before */
+	/* allocated pages can be written and flushed as before */
 	connect_link(&node, &link, NULL, NULL);
 	write_part(&link, 0, &out, 0, 4096);
 	OK(rpma_flush(link.conn, link.remote, 0, 4096, RPMA_FLUSH_TYPE_PERSISTENT, RPMA_F_COMPLETION_ALWAYS, (void *)2));
 	expect_wc(link.cq, 2, IBV_WC_RDMA_READ);
-	figures("     a full file system took %u pages, and then ended the connection that wrote another one", succeeded);
+	figures("     a full file system had %u pages; the write of another one ended its connection", succeeded);
 	end_link(&link);
 	OK(rpma_conn_cfg_delete(&cfg));
 	region_free(&out);

@@ -121,7 +121,7 @@ fails(enum call call, const void *caller)
 	return true;
 }
 
-/* The function that this program's one hides. */
+/* The function that this program overrides. */
 static void *
 hidden(enum call call)
 {
@@ -132,7 +132,7 @@ hidden(enum call call)
 	return found[call];
 }
 
-/* Defines a function that fails with `failure`, or does what it hides. */
+/* Defines a function that fails with `failure`, or calls the overridden one. */
 #define FAILING_AS(type, name, failure, parameters, arguments)                                                                   \
 	type name parameters                                                                                                      \
 	{                                                                                                                         \
@@ -183,7 +183,7 @@ FAILING(int, timerfd_create, (clockid_t clock, int flags), (clock, flags))
 FAILING(int, timerfd_settime, (int fd, int flags, const struct itimerspec *value, struct itimerspec *old), (fd, flags, value, old))
 FAILING(ssize_t, write, (int fd, const void *buf, size_t len), (fd, buf, len))
 
-/* Asking whether memory is mapped is not what a medium fails at. */
+/* MS_ASYNC only checks whether memory is mapped; a medium does not make it fail. */
 int
 msync(void *addr, size_t len, int flags)
 {
@@ -234,8 +234,8 @@ syscall(long number, ...)
 		a[i] = va_arg(ap, long);
 	va_end(ap);
 	/*
-	 * only what waits is interrupted: not what wakes others, nor what asks for or sets something of the
-	 * thread
+	 * only calls that wait can be interrupted: not those that wake threads, nor those that get or set a
+	 * property of a thread
 	 */
 	if ((number == SYS_epoll_pwait2 || number == SYS_getrandom ||
 		    (number == SYS_futex && ((a[1] & FUTEX_CMD_MASK) == FUTEX_WAIT || (a[1] & FUTEX_CMD_MASK) == FUTEX_WAIT_BITSET))) &&

@@ -20,14 +20,14 @@ enum call { CALLS(ENUMERATED) CALL_COUNT };
 
 extern const char *const call_names[CALL_COUNT];
 
-/* How often the library has made the call since start_counting(). */
+/* The number of these calls that the library has made since start_counting(). */
 void start_counting(void);
 unsigned calls_made(enum call call);
 
-/* Lets the Nth call fail with this errno, or with each from the Nth on. Only one call fails at a time. */
+/* Makes the Nth call, or each from the Nth on, fail with this errno. Only one function fails at a time. */
 void let_fail(enum call call, unsigned nth, int error, bool from_there_on);
 void let_nothing_fail(void);
-/* Whether one has. */
+/* Whether a call has failed. */
 bool has_failed(void);
 
 #endif /* STRESS_FAILING_H */

@@ -66,7 +66,7 @@ take_one(struct rpma_cq *cq, struct pending *pending)
 	tally.succeeded += wc.status == IBV_WC_SUCCESS;
 }
 
-/* A killed process neither sends nor writes here, so the receives only end with the connection. */
+/* A killed process sends nothing here, so only the end of the connection completes the receives. */
 static void
 post_receives(struct link *link, struct region *in, struct pending *pending)
 {
@@ -79,8 +79,8 @@ post_receives(struct link *link, struct region *in, struct pending *pending)
 }
 
 /*
- * Writes, reads and flushes in the other side's memory until the connection ends; then takes what is left,
- * and no more than that.
+ * Writes, reads and flushes memory of the other side until the connection ends; then polls the remaining
+ * completions, and no more than these.
  */
 static void
 work_until_the_end(struct link *link, struct region *local, struct rng *rng)
@@ -131,7 +131,7 @@ work_until_the_end(struct link *link, struct region *local, struct rng *rng)
 	delete_link(link);
 }
 
-/* The same for the side that is killed. */
+/* The same on the side that is killed. */
 static void
 work_until_killed(struct link *link, struct region *local, struct rng *rng)
 {
@@ -162,10 +162,10 @@ report(const char *who, uint64_t began)
 	figures("     %s killed %u times in %llu ms; the end of %u connections was reported, %u attempts failed", who, kills(),
 		(unsigned long long)(now_ms() - began), tally.ended, tally.refused);
 	figures("     %llu requests completed exactly once, %llu of them with success", tally.posted, tally.succeeded);
-	EXPECT(tally.ended >= kills() / 4, "most processes were killed before they had a connection: this shows nothing");
+	EXPECT(tally.ended >= kills() / 4, "most processes were killed before they had a connection: the test proves nothing");
 }
 
-/* The initiator is killed: the target goes on to serve. */
+/* The initiator is killed: the target serves the next one. */
 static void
 surviving_target(struct side *side)
 {
@@ -192,7 +192,7 @@ surviving_target(struct side *side)
 		if (i++ == WARM_UP)
 			before = take_census();
 		req = next_req(&node, cfg);
-		/* one that was killed before its request was fetched has withdrawn it */
+		/* the initiator was killed before its request was accepted */
 		if (try_link(&link, &req, &offered) != 0) {
 			tally.refused++;
 			continue;

@@ -14,7 +14,7 @@
 
 #define SIZE 4096
 #define WARM_UP 50
-/* what the C library's allocator may add to a process while connections come and go */
+/* growth by the C library's allocator while connections are created and deleted */
 #define SOME_MAPPINGS 8
 #define SOME_KB 4096
 
@@ -69,12 +69,12 @@ cycles_initiator(struct side *side)
 }
 
 /*
- * Many connections at once, each of which writes and reads back a place of its own, several times. All of
- * that is done again and again: what the C library keeps of the first half is enough for the second one.
+ * Many connections at once, each of which writes and reads back its own range, several times. All passes do
+ * the same: memory that the C library retains after the first half suffices for the second one.
  */
 #define PASSES 8
 #define ROUNDS 3
-/* A connection takes ten times as much, and half of the passes would leave it behind once each. */
+/* A connection needs ten times as much, and half of the passes would leak it once each. */
 #define FRAGMENTS_KB 32
 
 static unsigned
@@ -165,8 +165,8 @@ at_once_initiator(struct side *side)
 }
 
 /*
- * Many regions side by side in one range of memory. The other side writes to some, and nothing else changes.
- * All are registered twice, so that the second time shows whether the first one has left something behind.
+ * Many adjacent regions in one range of memory. The other side writes to some, and no other byte changes. All
+ * are registered twice, so that the second time shows whether the first one has leaked something.
  */
 #define PIECE 64
 #define TRIED 200
@@ -207,7 +207,7 @@ regions_target(struct side *side)
 		hear(side, 'w');
 		for (unsigned i = 0; i < n; i++)
 			OK(rpma_mr_dereg(&mrs[i]));
-		EXPECT(memcmp(memory, expected, size) == 0, "other bytes have changed than those written");
+		EXPECT(memcmp(memory, expected, size) == 0, "bytes have changed that were not written");
 		if (round == 0)
 			before = take_census();
 	}
@@ -243,7 +243,7 @@ regions_initiator(struct side *side)
 			if (i + 1 < TRIED)
 				OK(rpma_mr_remote_delete(&remote));
 		}
-		/* an empty read of the last region is answered behind all writes */
+		/* an empty read of the last region completes after all writes */
 		OK(rpma_read(link.conn, NULL, 0, NULL, 0, 0, RPMA_F_COMPLETION_ALWAYS, (void *)1));
 		expect_wc(link.cq, 1, IBV_WC_RDMA_READ);
 		OK(rpma_mr_remote_delete(&remote));
@@ -256,8 +256,8 @@ regions_initiator(struct side *side)
 
 /*
  * A slow reader: receives are posted one by one, with pauses, while the other side sends as fast as its queue
- * takes. Each message arrives, in order; each request completes once; and neither side's memory grows with
- * what waits.
+ * takes. Each message arrives, in order; each request completes once; and the memory of neither side grows
+ * with the messages that wait.
  */
 #define SENDS 64
 #define MESSAGE 4096

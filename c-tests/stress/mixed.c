@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * mixed.c -- operations of all kinds, in random order, over several short-lived connections, for a set time.
- * A copy of the remote memory has the expected results.
+ * A copy of the remote memory contains the expected results.
  */
 #include "stress.h"
 
@@ -41,7 +41,10 @@ run_echo(void *arg)
 	for (uintptr_t i = 0; i < RECEIVES; i++)
 		OK(rpma_conn_req_recv(echo->req, echo->buffers->mr, i * MESSAGE, MESSAGE, (void *)i));
 	start_link(&link, &echo->req, echo->region);
-	/* not finish_link(): the initiator offers nothing, it says which connection this is */
+	/*
+	 * not finish_link(): the initiator offers no region; its private data are the number of the
+	 * connection
+	 */
 	expect_event(&link, RPMA_CONN_ESTABLISHED);
 	while (receives + sends > 0) {
 		struct ibv_wc wc;
@@ -91,7 +94,7 @@ mixed_target(struct side *side)
 		OK(rpma_conn_req_get_private_data(req, &pdata));
 		EXPECT(pdata.len == 1);
 		i = *(unsigned char *)pdata.ptr;
-		/* the one before has ended at the other side, so it is about to end here */
+		/* the previous connection has ended at the other side, so it is about to end here */
 		if (echoes[i].node != NULL)
 			pthread_join(threads[i], NULL);
 		if (++served == 3 * LINKS)
@@ -117,15 +120,15 @@ struct request {
 	enum kind kind;
 	size_t at;
 	size_t len;
-	char expected[SLOT]; /* by a read, or in the message that comes back */
+	char expected[SLOT]; /* by a read, or in the message that is sent back */
 	bool pending;
 	bool answered;
 };
 
-/* A connection of the initiator, and what it knows of the memory behind it. */
+/* A connection of the initiator, and the expected content of the memory of its peer. */
 struct user {
 	struct link link;
-	struct region slots; /* WINDOW slots for requests, then as many for messages that come back */
+	struct region slots; /* WINDOW slots for requests, then as many for messages that are sent back */
 	char *copy;
 	struct request *requests;
 	bool up;
@@ -140,7 +143,7 @@ fill_random(struct rng *rng, char *to, size_t len)
 		to[i] = (char)(i % 8 == 0 ? rng_next(rng) >> 20 : (uint64_t)to[i - 1] * 31 + 7);
 }
 
-/* A later write may overtake the answer to a read, so what is being read is not written. */
+/* A later write may overtake the response to a read, so memory that is being read is not written. */
 static bool
 being_read(const struct user *user, unsigned n, size_t at, size_t len)
 {
@@ -168,7 +171,7 @@ post_one(struct user *user, struct rng *rng, unsigned i)
 		at = at / 8 * 8;
 		len = 8;
 	}
-	/* a flush reads eight bytes, however many it is asked for */
+	/* a flush reads eight bytes, whatever its length */
 	if ((request->kind == FLUSH_VISIBILITY || request->kind == FLUSH_PERSISTENT) && at > SIZE - 8)
 		at = SIZE - 8;
 	if ((request->kind == WRITE || request->kind == WRITE_UNSIGNALLED || request->kind == ATOMIC_WRITE) &&
@@ -205,7 +208,10 @@ post_one(struct user *user, struct rng *rng, unsigned i)
 		len = 1 + len % MESSAGE;
 		fill_random(rng, slot, len);
 		memcpy(request->expected, slot, len);
-		/* messages come back in the order in which they were sent: the receives are numbered by it */
+		/*
+		 * messages are sent back in the order of their arrival: the receives are numbered in that
+		 * order
+		 */
 		OK(rpma_recv(link->conn, user->slots.mr, (WINDOW + i) * SLOT, MESSAGE, (void *)(uintptr_t)(WINDOW + i)));
 		OK(rpma_send(link->conn, user->slots.mr, i * SLOT, len, RPMA_F_COMPLETION_ALWAYS, id));
 	}
@@ -225,18 +231,18 @@ check_one(struct user *user, const struct ibv_wc *wc)
 	if (wc->wr_id >= WINDOW) {
 		EXPECT(request->kind == SEND && !request->answered && wc->byte_len == request->len, "a message of %u bytes",
 			wc->byte_len);
-		EXPECT(memcmp(user->slots.ptr + (WINDOW + i) * SLOT, request->expected, request->len) == 0, "a message has changed");
+		EXPECT(memcmp(user->slots.ptr + (WINDOW + i) * SLOT, request->expected, request->len) == 0, "the content of a message is wrong");
 		request->answered = true;
 		return;
 	}
 	EXPECT(request->pending, "request %u completed twice", i);
 	request->pending = false;
 	if (request->kind == READ)
-		EXPECT(memcmp(user->slots.ptr + i * SLOT, request->expected, request->len) == 0, "%zu bytes were read, and are wrong",
+		EXPECT(memcmp(user->slots.ptr + i * SLOT, request->expected, request->len) == 0, "%zu bytes were read, with wrong content",
 			request->len);
 }
 
-/* Some requests at once, until all have completed. */
+/* Posts some requests at once, and waits until all have completed. */
 static void
 use_some(struct user *user, struct rng *rng)
 {
@@ -254,7 +260,7 @@ use_some(struct user *user, struct rng *rng)
 		next_wc(user->link.cq, &wc);
 		check_one(user, &wc);
 	}
-	/* the slots of requests without a signal are in use until something behind them has completed */
+	/* the slots of unsignalled requests are in use until a later request has completed */
 	read_part(&user->link, &user->slots, WINDOW * SLOT, 0, 1);
 }
 
@@ -302,7 +308,7 @@ mixed_initiator(struct side *side)
 		end_link(&users[i].link);
 	}
 	shared->over = true;
-	figures("     %u s: %u rounds over %u connections: %llu writes, %llu without a signal, %llu reads, %llu atomic writes, "
+	figures("     %u s: %u rounds over %u connections: %llu writes, %llu of them unsignalled, %llu reads, %llu atomic writes, "
 		"%llu and %llu flushes, %llu messages to and fro", seconds, rounds, connected, done[WRITE], done[WRITE_UNSIGNALLED],
 		done[READ], done[ATOMIC_WRITE], done[FLUSH_VISIBILITY], done[FLUSH_PERSISTENT], done[SEND]);
 	expect_no_growth("initiator", &before, SOME_MAPPINGS, SOME_KB);

@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* How much of a stream a fault may come behind: more than most connections send. */
+/* The largest offset of a fault: more than most connections send. */
 #define FAR 300000
 /* MPA Request and Reply: key, flags, revision, length of the private data. */
 #define FRAME_HEADER 20
@@ -39,10 +39,10 @@ spoil_of(uint64_t number, bool changes)
 struct stream {
 	int from[2];
 	uint64_t seen[2]; /* bytes forwarded */
-	uint64_t frame[2]; /* bytes of the MPA frame at its beginning, 0: not known yet */
+	uint64_t frame[2]; /* length of the MPA frame at its beginning; 0: not yet known */
 	enum spoil how;
 	unsigned direction;
-	uint64_t at; /* the byte in that direction, behind the frame */
+	uint64_t at; /* offset of the fault in that direction, after the frame */
 	struct rng rng;
 	bool done;
 	bool changes;
@@ -73,7 +73,7 @@ reset(int fd)
 	setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
 }
 
-/* Forwards bytes, some of them in pieces. False: the connection is over. */
+/* Forwards bytes, some of them in pieces. False: the connection has ended. */
 static bool
 forward(struct stream *stream, unsigned direction, unsigned char *bytes, size_t len)
 {
@@ -135,7 +135,7 @@ forward(struct stream *stream, unsigned direction, unsigned char *bytes, size_t 
 	}
 }
 
-/* Waits for the whole MPA Request, and decides from its private data what is to happen. */
+/* Waits for the whole MPA Request, and derives the fault from its private data. */
 static bool
 read_request(struct stream *stream, unsigned char *bytes, size_t *len)
 {
@@ -151,20 +151,22 @@ read_request(struct stream *stream, unsigned char *bytes, size_t *len)
 		if (*len >= FRAME_HEADER)
 			whole = FRAME_HEADER + ((size_t)bytes[FRAME_LENGTH_AT] << 8 | bytes[FRAME_LENGTH_AT + 1]);
 	}
-	/* the number is the end of the private data: an enhanced request begins with 4 bytes of its own */
+	/*
+	 * the number is at the end of the private data: those of an enhanced request begin with 4 more bytes
+	 */
 	if (whole < FRAME_HEADER + sizeof(number))
 		return false;
 	memcpy(&number, bytes + whole - sizeof(number), sizeof(number));
 	stream->how = spoil_of(number, stream->changes);
 	stream->rng = rng_of("how", number);
 	stream->direction = (unsigned)rng_below(&stream->rng, 2);
-	/* half of the faults come near the beginning */
+	/* half of the faults are near the beginning */
 	stream->at = rng_below(&stream->rng, rng_below(&stream->rng, 2) == 0 ? 600 : FAR);
 	stream->frame[0] = whole;
 	return true;
 }
 
-/* Of the Reply only its length is needed. False while it is not known. */
+/* Only the length of the Reply is needed. False: not yet known. */
 static bool
 know_frame(struct stream *stream, unsigned direction, const unsigned char *bytes, size_t len)
 {
@@ -175,8 +177,8 @@ know_frame(struct stream *stream, unsigned direction, const unsigned char *bytes
 }
 
 /*
- * Faults that break the connection come anywhere, those that change bytes behind what no CRC protects, or in
- * its first bytes.
+ * Faults that break the connection can be anywhere; those that change bytes are after the frame, which no CRC
+ * protects, or in its first bytes.
  */
 static void
 place_fault(struct stream *stream)
@@ -207,7 +209,7 @@ run_stream(struct stream *stream)
 		struct pollfd pfds[2] = {{stream->from[0], open[0] ? POLLIN : 0, 0}, {stream->from[1], open[1] ? POLLIN : 0, 0}};
 
 		/*
-		 * when the length of an FPDU has changed, its receiver waits for bytes that nobody sends:
+		 * if the length of an FPDU was changed, its receiver waits for bytes that are never sent:
 		 * then the stream ends
 		 */
 		if (poll(pfds, 2, stream->done && stream->how >= SPOIL_FLIP ? 300 : -1) <= 0)
@@ -227,9 +229,7 @@ run_stream(struct stream *stream)
 				open[d] = false;
 				continue;
 			}
-			/*
-			 * a Reply is one segment; if it were not, nothing would be changed in that direction
-			 */
+			/* a Reply is one segment; otherwise nothing would be changed in that direction */
 			if (d == 1 && stream->seen[1] == 0 && know_frame(stream, 1, bytes, (size_t)n) && !placed) {
 				place_fault(stream);
 				placed = true;

@@ -3,10 +3,10 @@
  * spoil.c -- connections through a proxy that resets, delays, truncates and splits the stream and, with CRC
  * on, changes bytes of it.
  *
- * Each connection has a separate region. Whatever happens to the stream, each byte of the region has its old
- * value or that written by the initiator, the memory around it stays unchanged, each request completes once,
- * flushed data is there, and messages arrive unchanged and in order. At the same time another connection,
- * without the proxy, moves and checks data.
+ * Each connection has a separate region. With each fault, each byte of the region has its old value or that
+ * written by the initiator, adjacent memory stays unchanged, each request completes once, flushed data have
+ * been placed, and messages arrive unchanged and in order. At the same time another connection, without the
+ * proxy, transfers and checks data.
  */
 #include "proxy.h"
 #include "stress.h"
@@ -31,7 +31,7 @@
 #define SOME_KB 4096
 
 #define DONE (1ull << 63)
-#define DIRECT UINT64_MAX /* the number of the connection past the proxy */
+#define DIRECT UINT64_MAX /* the number of the connection without the proxy */
 
 #define OLD(number) ((uint32_t)(number) * 2)
 #define NEW(number) ((uint32_t)(number) * 2 + 1)
@@ -58,7 +58,7 @@ take_messages(struct link *link, const struct region *in, uint64_t number)
 			flushed = true;
 			continue;
 		}
-		EXPECT(!flushed, "a message behind the end");
+		EXPECT(!flushed, "a message after the end");
 		EXPECT(wc.opcode == IBV_WC_RECV && wc.byte_len == MESSAGE, "opcode %d, %u bytes", wc.opcode, wc.byte_len);
 		check_pattern(in->ptr + i * MESSAGE, MESSAGE, (uint32_t)number * 100 + i, "a message");
 		arrived++;
@@ -94,9 +94,9 @@ serve_spoilt(struct node *node, struct rpma_conn_req *req, struct region *in, ch
 	OK(rpma_mr_dereg(&region.mr));
 
 	check_bytes(memory, GUARD, 0x5a, "the memory before the region");
-	check_bytes(memory + GUARD + SIZE, GUARD, 0x5a, "the memory behind the region");
+	check_bytes(memory + GUARD + SIZE, GUARD, 0x5a, "the memory after the region");
 	while (!((confirmed = shared->slots[number]) & DONE)) {
-		EXPECT(now_ms() < deadline, "the initiator does not know of the end");
+		EXPECT(now_ms() < deadline, "the initiator has not detected the end");
 		sleep_ms(1);
 	}
 	for (size_t i = 0; i < SIZE; i++) {
@@ -107,7 +107,7 @@ serve_spoilt(struct node *node, struct rpma_conn_req *req, struct region *in, ch
 			spoil_names[shared->counts[number % 64]], i, (unsigned char)byte, (unsigned char)old[i], (unsigned char)new[i],
 			confirmed >> (i / BLOCK) & 1 ? "and flushed" : "not flushed");
 	}
-	/* an answer behind all messages says that they have arrived */
+	/* a reply to the last request means that all messages have arrived */
 	EXPECT(!(confirmed >> 32 & 1) || arrived == MESSAGES, "%u of %u messages", arrived, MESSAGES);
 }
 
@@ -143,7 +143,8 @@ spoilt_target(struct side *side, bool changes)
 		req = next_req(&node, NULL);
 		OK(rpma_conn_req_get_private_data(req, &pdata));
 		/*
-		 * a request that lost the flag of the enhanced handshake has the four bytes of that in front
+		 * without the flag of the enhanced handshake, its four bytes are at the beginning of the
+		 * private data
 		 */
 		EXPECT(pdata.ptr != NULL && pdata.len >= sizeof(number), "private data of %u bytes", pdata.len);
 		memcpy(&number, (char *)pdata.ptr + pdata.len - sizeof(number), sizeof(number));
@@ -160,7 +161,7 @@ spoilt_target(struct side *side, bool changes)
 	close_node(&node);
 }
 
-/* The other connection: writes, flushes and reads back until it is told to stop. */
+/* The other connection: writes, flushes and reads back until the main thread stops it. */
 struct other {
 	struct node *node;
 	struct link link;
@@ -212,9 +213,9 @@ post(struct link *link, struct region *out, struct region *back, unsigned i)
 }
 
 /*
- * Uses a connection; returns which blocks were flushed, and with bit 32 that the target has answered behind
- * all messages. A flag of the handshake that has changed may move the private data, and so what the
- * descriptor in it permits: then a call may be refused.
+ * Uses a connection. Returns which blocks were flushed; bit 32: the target has replied to the last request. A
+ * changed flag of the handshake may move the private data, and thus the descriptor in them: then a call may
+ * be refused.
  */
 static uint64_t
 use_spoilt(struct link *link, enum spoil how, struct region *out, struct region *back, unsigned *completed)
@@ -229,7 +230,7 @@ use_spoilt(struct link *link, enum spoil how, struct region *out, struct region 
 	memset(back->ptr, 0, SIZE);
 	while (under_way > 0 || (!broken && posted <= REQUESTS)) {
 		if (!broken && posted <= REQUESTS && under_way < 8) {
-			/* the last one is a read that is answered behind everything */
+			/* the last one is a read, which completes after all others */
 			int ret = posted < REQUESTS ? post(link, out, back, posted)
 						    : rpma_read(link->conn, back->mr, 0, link->remote, 0, BLOCK,
 							      RPMA_F_COMPLETION_ALWAYS, (void *)(uintptr_t)posted);
@@ -245,7 +246,7 @@ use_spoilt(struct link *link, enum spoil how, struct region *out, struct region 
 			continue;
 		}
 		next_wc(link->cq, &wc);
-		EXPECT(wc.wr_id < posted && pending[wc.wr_id], "request %llu completed twice, or was none",
+		EXPECT(wc.wr_id < posted && pending[wc.wr_id], "request %llu completed twice, or was not posted",
 			(unsigned long long)wc.wr_id);
 		pending[wc.wr_id] = false;
 		under_way--;
@@ -260,7 +261,7 @@ use_spoilt(struct link *link, enum spoil how, struct region *out, struct region 
 			confirmed |= 1ull << wc.wr_id / 3;
 		else if (wc.wr_id < BLOCKS * 3 && wc.wr_id % 3 == READ)
 			EXPECT(memcmp(back->ptr + wc.wr_id / 3 * BLOCK, out->ptr + wc.wr_id / 3 * BLOCK, BLOCK) == 0,
-				"block %llu was read with success, but wrong", (unsigned long long)wc.wr_id / 3);
+				"block %llu was read successfully, with wrong content", (unsigned long long)wc.wr_id / 3);
 	}
 	RETURNS(RPMA_E_NO_COMPLETION, rpma_cq_get_wc(link->cq, 1, &wc, NULL));
 	return confirmed;
@@ -317,7 +318,7 @@ spoilt_initiator(struct side *side, bool changes)
 			delete_link(&link);
 		}
 		whole[how] += confirmed >> 32 & 1;
-		/* what does not break the connection does not end it */
+		/* delays and splits must not end the connection */
 		EXPECT(how > SPOIL_DELAY || confirmed >> 32 & 1, "connection %llu (%s) has ended", (unsigned long long)number,
 			spoil_names[how]);
 		shared->slots[number] = confirmed | DONE;
@@ -325,12 +326,12 @@ spoilt_initiator(struct side *side, bool changes)
 	shared->over = true;
 	other.stop = true;
 	pthread_join(thread, NULL);
-	/* the thread's stack is one more mapping until it has ended */
+	/* the stack of the thread is a mapping until the thread has ended */
 	figures("     %u connections in %llu ms, %u requests completed exactly once, %u rounds of the other connection", connections(),
 		(unsigned long long)(now_ms() - began), completed, other.rounds);
 	for (unsigned i = 0; i < SPOILS; i++)
 		if (all[i] > 0)
-			figures("     %-10s %4u connections, %4u of them came to the end of their work", spoil_names[i], all[i], whole[i]);
+			figures("     %-10s %4u connections, %4u of them have completed all requests", spoil_names[i], all[i], whole[i]);
 	expect_no_growth("initiator", &before, SOME_MAPPINGS, SOME_KB);
 	EXPECT(kill(proxy, SIGKILL) == 0 && waitpid(proxy, NULL, 0) == proxy);
 	end_link(&other.link);

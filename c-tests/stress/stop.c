@@ -125,7 +125,7 @@ stopping_initiator(struct side *side)
 	memset(back.ptr, 0, SIZE);
 	read_part(&idle, &back, 0, 0, SIZE);
 	check_pattern(back.ptr, SIZE, 7, "what was read over the idle connection");
-	figures("     the target was stopped for %u ms with a peer timeout of %s ms; both connections went on", stop_ms(),
+	figures("     the target was stopped for %u ms with a peer timeout of %s ms; both connections continued", stop_ms(),
 		PEER_TIMEOUT_MS);
 	expect_no_growth("initiator", &before, SOME_MAPPINGS, SOME_KB);
 	end_link(&busy);
@@ -197,7 +197,7 @@ attempting_initiator(struct side *side)
 	stop_process(*side->target_pid);
 	began = now_ms();
 	EXPECT(!try_connect(&node, &again, NULL, NULL, 0), "a stopped process has accepted");
-	EXPECT(now_ms() - began >= (uint64_t)atoi(REPLY_TIMEOUT_MS) && now_ms() - began < stop_ms(), "given up after %llu ms",
+	EXPECT(now_ms() - began >= (uint64_t)atoi(REPLY_TIMEOUT_MS) && now_ms() - began < stop_ms(), "abandoned after %llu ms",
 		(unsigned long long)(now_ms() - began));
 	stop_for_a_while(*side->target_pid);
 	say(side, 'c');
@@ -211,7 +211,7 @@ attempting_initiator(struct side *side)
 	EXPECT(local.ptr[1] == 'u');
 	read_part(&link, &local, 2, 0, 1);
 	EXPECT(local.ptr[2] == 'u');
-	figures("     an attempt to connect to a stopped process ended after its time; the next one, %u ms later, succeeded", stop_ms());
+	figures("     an attempt to connect to a stopped process ended after its timeout; the next one, %u ms later, succeeded", stop_ms());
 	end_link(&again);
 	end_link(&link);
 	region_free(&local);

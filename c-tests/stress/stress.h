@@ -18,19 +18,18 @@ struct rng {
 uint64_t rng_next(struct rng *rng);
 /* A number below `limit`. */
 uint64_t rng_below(struct rng *rng, uint64_t limit);
-/* The sequence of a certain purpose and number within it: STRESS_SEED determines all. */
+/* The sequence for a purpose and a number: STRESS_SEED determines all of them. */
 struct rng rng_of(const char *purpose, uint64_t number);
 
 /* The amount for `make check`, or for `make check-long` (STRESS_LONG=1); STRESS_PERCENT scales either. */
 unsigned amount(unsigned in_short, unsigned in_long);
 
 /*
- * Prints a line for whoever runs the tests: the standard output of a test's processes is not to be written
- * to.
+ * Prints a line to the standard output of the harness: the processes of a test must not write to their own.
  */
 void figures(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* What this process holds. */
+/* The resources of this process. */
 struct census {
 	unsigned fds;
 	unsigned threads;
@@ -40,8 +39,8 @@ struct census {
 
 struct census take_census(void);
 /*
- * Checks that the process holds no more than before, besides `mappings` and `resident_kb` that it may: waits
- * for sockets that are closing. Prints the growth as a figure.
+ * Checks that the resources have grown by no more than `mappings` and `resident_kb`: waits for sockets that
+ * are closing. Prints the growth.
  */
 void expect_no_growth(const char *what, const struct census *before, unsigned mappings, unsigned long resident_kb);
 
@@ -50,17 +49,21 @@ bool readable(int fd, int ms);
 int event_fd(struct rpma_conn *conn);
 int ep_fd(struct rpma_ep *ep);
 
-/* As connect_link(), but the attempt may fail, at any point: false, and everything is deleted. */
+/*
+ * As connect_link(), but the attempt may fail at any point: then all objects are deleted, and it returns
+ * false.
+ */
 bool try_connect(struct node *node, struct link *link, const struct rpma_conn_cfg *cfg, const void *private_data, uint8_t len);
 
-/* An event that says that the connection is no more. */
+/* Whether the event reports the end of the connection. */
 bool is_end(enum rpma_conn_event event);
 
 /* Lets the process open as many descriptors as the system permits. */
 void many_descriptors(unsigned needed);
 
 /*
- * What the two processes of a test share; zeroed by reset_shared(), which the target calls before it listens.
+ * Memory that the two processes of a test share; reset_shared() zeroes it, which the target calls before it
+ * listens.
  */
 #define SLOTS 65536
 

@@ -3,9 +3,9 @@
  * syscalls.c -- every system call of the library fails once, at each of its occurrences, each in a separate
  * process.
  *
- * The process is initiator and target at once. Whatever fails, each function returns 0 or an error that
- * librpma.h lists, each request completes once, the effects of successful ones are correct, nothing hangs or
- * crashes. Then the same runs again without a failure and must succeed, and the process must have as many
+ * The process is both initiator and target. With each failure, each function returns 0 or an error that
+ * librpma.h lists, each request completes once, the effects of successful ones are correct, and nothing hangs
+ * or crashes. Then the same runs again without a failure and must succeed, and the process must have as many
  * descriptors and threads as one without any failure.
  */
 #include "failing.h"
@@ -30,7 +30,7 @@
 #define RECEIVES 4
 #define TIMEOUT_MS 6000
 #define AT_ONCE 6
-/* of one function; later calls of epoll_wait(2) look for work in vain, more often on an idle machine */
+/* of one function; later calls of epoll_wait(2) return no event, more often on an idle machine */
 #define MOST_OF_A_CALL 100
 #define CHILD_SECONDS 30
 
@@ -44,14 +44,17 @@ struct scene {
 	struct region in;
 	struct rpma_conn_req *req;
 	struct rpma_conn *out; /* the initiator's connection */
-	struct rpma_conn *accepted; /* the target's one */
+	struct rpma_conn *accepted; /* the target's connection */
 	struct rpma_mr_remote *remote;
 	char *memory;
 	unsigned errors;
-	const char *first; /* what failed first */
+	const char *first; /* the first call that failed */
 };
 
-/* Whether a call has succeeded; if not, its error is one that librpma.h lists for a failure of the system. */
+/*
+ * Whether a call has succeeded; otherwise its error must be one that librpma.h lists for a failure of the
+ * system.
+ */
 static bool
 good(struct scene *scene, int ret, const char *call)
 {
@@ -116,13 +119,13 @@ open_all(struct scene *scene, struct side *side)
 		GOOD(rpma_ep_listen(scene->node.peer, side->addr, side->port, &scene->node.ep)) && register_all(scene);
 }
 
-/* The next event of a connection, which has to come. */
+/* The next event of a connection, which must arrive. */
 static bool
 next_event(struct scene *scene, struct rpma_conn *conn, enum rpma_conn_event *event)
 {
 	*event = RPMA_CONN_UNDEFINED;
 	EXPECT(readable(event_fd(conn), TIMEOUT_MS), "no event of the %s's connection", conn == scene->out ? "initiator" : "target");
-	/* the failure is that of the call alone: the event is still there */
+	/* only the call has failed: the event is still pending */
 	return GOOD(rpma_conn_next_event(conn, event)) || GOOD(rpma_conn_next_event(conn, event));
 }
 
@@ -159,7 +162,7 @@ connect_it(struct scene *scene)
 		EXPECT(ms < TIMEOUT_MS, "neither a connection request nor an event");
 		if (readable(fd, 0) && !readable(ep_fd(scene->node.ep), 100)) {
 			if (next_event(scene, scene->out, &event))
-				EXPECT(event != RPMA_CONN_ESTABLISHED, "established by nobody");
+				EXPECT(event != RPMA_CONN_ESTABLISHED, "established without an accepted request");
 			scene->errors++;
 			return false;
 		}
@@ -185,7 +188,7 @@ connect_it(struct scene *scene)
 	return true;
 }
 
-/* The completion of the only request under way, waited for in one of two ways. */
+/* Waits for the completion of the only outstanding request, in one of two ways. */
 static bool
 complete(struct scene *scene, struct rpma_cq *cq, uint64_t wr_id, bool sleeps)
 {
@@ -194,12 +197,12 @@ complete(struct scene *scene, struct rpma_cq *cq, uint64_t wr_id, bool sleeps)
 	int ret;
 
 	while ((ret = rpma_cq_get_wc(cq, 1, &wc, NULL)) == RPMA_E_NO_COMPLETION || (ret == 0 && wc.wr_id == UNSIGNALLED)) {
-		EXPECT(ret != 0 || wc.status != IBV_WC_SUCCESS, "a request without a signal has completed with success");
-		/* there may be more of them: an event is only due when the queue was empty */
+		EXPECT(ret != 0 || wc.status != IBV_WC_SUCCESS, "an unsignalled request has a successful completion");
+		/* there may be more completions: an event is raised only when the queue was empty */
 		if (ret == 0)
 			continue;
 		EXPECT(now_ms() < deadline, "request %llu does not complete", (unsigned long long)wr_id);
-		/* an interrupted wait is an error of that call alone */
+		/* an interrupted wait affects only that call */
 		if (!sleeps || !GOOD(rpma_cq_wait(cq)))
 			usleep(200);
 	}
@@ -236,13 +239,13 @@ use_it(struct scene *scene, bool sleeps, uint32_t seed)
 		!DO(5, rpma_flush(conn, scene->remote, 0, SIZE, RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ALWAYS, (void *)5)))
 		return false;
 	EXPECT(memcmp(scene->offered.ptr + 8, "\1\2\3\4\5\6\7\10", 8) == 0 && memcmp(scene->offered.ptr + 64, out, 64) == 0);
-	/* small requests without a signal, which wait for one another */
+	/* small unsignalled requests, which may wait for one another */
 	for (size_t i = 0; i < BURST; i++)
 		if (!GOOD(rpma_write(conn, scene->remote, 4096 + i * 8, mr, i * 8, 8, RPMA_F_COMPLETION_ON_ERROR,
 			    (void *)UNSIGNALLED)))
 			return false;
 	for (unsigned ms = 0; memcmp(scene->offered.ptr + 4096, out, BURST * 8) != 0 && !readable(event_fd(conn), 1); ms++)
-		EXPECT(ms < TIMEOUT_MS, "requests without a signal do not arrive");
+		EXPECT(ms < TIMEOUT_MS, "unsignalled requests do not arrive");
 	if (!DO(6, rpma_flush(conn, scene->remote, 0, SIZE, RPMA_FLUSH_TYPE_PERSISTENT, RPMA_F_COMPLETION_ALWAYS, (void *)6)))
 		return false;
 	for (uintptr_t i = 0; i < RECEIVES / 2; i++) {
@@ -256,7 +259,7 @@ use_it(struct scene *scene, bool sleeps, uint32_t seed)
 	return true;
 }
 
-/* Ends both connections as far as there are any; each has to end, and to be told of it. */
+/* Disconnects the existing connections; each must report its end. */
 static void
 end_it(struct scene *scene, bool established)
 {
@@ -292,7 +295,7 @@ end_it(struct scene *scene, bool established)
 		GOOD(rpma_peer_delete(&scene->node.peer));
 }
 
-/* Returns what failed first, or NULL. */
+/* Returns the first call that failed, or NULL. */
 static const char *
 play(struct side *side, char *memory)
 {
@@ -308,7 +311,7 @@ play(struct side *side, char *memory)
 	return scene.first != NULL ? scene.first : scene.errors > 0 ? "a completion or an event" : NULL;
 }
 
-/* What can go wrong with each call, as the kernel says it. */
+/* The errors with which the kernel may fail each call. */
 static const struct failure {
 	enum call call;
 	int errors[4];
@@ -358,8 +361,8 @@ static const struct failure {
 #define FAILURES (sizeof(failures) / sizeof(failures[0]))
 
 /*
- * One process: its failure, or none if `nth` is 0. Both times the same memory is used, so that it does not
- * count.
+ * One process with one failure, or none if `nth` is 0. Both runs use the same memory, so that it does not
+ * count as a leak.
  */
 struct trial {
 	enum call call;
@@ -372,7 +375,7 @@ struct trial {
 
 static struct trial running[AT_ONCE];
 
-/* In shared->counts: how often each call is made, then what a process holds at the end. */
+/* In shared->counts: the number of calls of each function, then the resources of a process at the end. */
 #define HELD_FDS 62
 #define HELD_THREADS 63
 
@@ -386,7 +389,7 @@ run_trial(struct side *side, const struct trial *trial, unsigned slot)
 	const char *again;
 	bool reached;
 
-	/* for whoever started this: collect() prints it if need be */
+	/* collect() of the parent prints it after a failure */
 	dup2(trial->output, STDERR_FILENO);
 	snprintf(own.port, sizeof(own.port), "%u", some_port(slot));
 	if (trial->nth == 0) {
@@ -398,7 +401,7 @@ run_trial(struct side *side, const struct trial *trial, unsigned slot)
 	} else
 		let_fail(trial->call, trial->nth, trial->error, false);
 	failed = play(&own, memory);
-	/* the order of threads decides how often some calls are made */
+	/* the number of some calls depends on the order of threads */
 	reached = has_failed();
 	let_nothing_fail();
 	again = play(&own, memory);
@@ -413,9 +416,9 @@ run_trial(struct side *side, const struct trial *trial, unsigned slot)
 		shared->counts[HELD_FDS] = count_fds();
 		shared->counts[HELD_THREADS] = count_threads();
 	}
-	/* what is interrupted is done again, except where the program waits for an event itself */
+	/* an interrupted call is repeated, except if the program itself waits for an event */
 	EXPECT(failed == NULL || trial->error != EINTR || trial->call == CALL_read || trial->call == CALL_poll,
-		"%s fails, as a system call was interrupted", failed);
+		"%s fails after an interrupted system call", failed);
 	EXPECT(reached || failed == NULL, "%s, although no call has failed", failed);
 	_exit(!reached ? NOT_REACHED : failed == NULL ? SUCCEEDED : ERROR);
 }
@@ -473,7 +476,7 @@ start_trial(struct side *side, struct trial *trial, unsigned slot)
 	trial->pid = fork();
 	EXPECT(trial->pid >= 0, "%s", strerror(errno));
 	if (trial->pid == 0) {
-		/* what belongs to others does not count */
+		/* the descriptors of other children must not count */
 		for (int i = 0; i < AT_ONCE; i++)
 			if (running[i].pid != 0 && &running[i] != trial)
 				close(running[i].output);
@@ -504,10 +507,7 @@ fail_all(struct side *side, const char *crc)
 	setenv("SOFTVERBS_CRC", crc, 1);
 	reset_shared();
 	setenv("SOFTVERBS_REPLY_TIMEOUT_MS", "1000", 1);
-	/*
-	 * how often the library looks for work in vain is different each time: what is always reached is the
-	 * least of some runs
-	 */
+	/* the number of polls without an event varies: the minimum of some runs is always reached */
 	for (int run = 0; run < 4; run++) {
 		start_trial(side, &none, 0);
 		collect(&none, &results);
@@ -525,7 +525,7 @@ fail_all(struct side *side, const char *crc)
 				if (only == NULL || only[0] == '\0' || strcmp(only, call_names[failures[i].call]) == 0)
 					all[n++] = (struct trial){.call = failures[i].call, .nth = nth, .error = failures[i].errors[e]};
 			}
-	/* a part of them, in an order of its own, is the short run */
+	/* the short run is a random part of them */
 	for (unsigned i = n; i-- > 1;) {
 		unsigned k = (unsigned)rng_below(&rng, i + 1);
 		struct trial other = all[k];

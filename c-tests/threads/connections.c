@@ -12,7 +12,7 @@ static struct rpma_conn_cfg *cfg;
 static struct ends ends;
 static struct rpma_srq *srq;
 
-/* Completions of the connection that all use. */
+/* The queues of the connection that all threads use. */
 enum { POSTED = 8, RECEIVED = 3 };
 static struct rpma_cq *cq;
 static struct rpma_cq *rcq;
@@ -203,7 +203,7 @@ disconnect(void)
 	no_listener();
 }
 
-/* Takes a completion if there is one; every other time with the call of earlier releases. */
+/* Polls for a completion, every other time with the call of earlier releases. */
 static void
 take(struct rpma_cq *from, unsigned how)
 {
@@ -222,7 +222,7 @@ take(struct rpma_cq *from, unsigned how)
 	count(-1);
 }
 
-/* Waits for a completion for a moment, as another thread may take it. */
+/* Waits briefly for a completion: another thread may poll it. */
 static void
 wait_a_moment(struct rpma_conn *conn)
 {
@@ -237,7 +237,7 @@ wait_a_moment(struct rpma_conn *conn)
 	}
 }
 
-/* All operations from all threads, and all threads take the completions of all. */
+/* All threads post all operations, and poll the completions of all threads. */
 static void
 operations(unsigned thread)
 {
@@ -270,7 +270,7 @@ operations(unsigned thread)
 	EXPECT(count(0) == 0);
 }
 
-/* A completion queue with a channel of its own, and the calls of earlier releases that take a connection. */
+/* A completion queue with a separate channel, and the calls of earlier releases that take a connection. */
 static void
 plain_connection(void)
 {
@@ -377,7 +377,8 @@ delete_connection(void)
 }
 
 /*
- * Connections of all threads with one shared receive queue; whoever takes a message posts its receive again.
+ * Connections of all threads with one shared receive queue; the thread that polls a message posts its receive
+ * again.
  */
 static void
 shared_receives(void)

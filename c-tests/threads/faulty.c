@@ -33,7 +33,7 @@ hand_over(void *order)
 	return NULL;
 }
 
-/* A value from one thread to another, which a flag announces. */
+/* A value from one thread to another, published by a flag. */
 static int
 by_flag(memory_order store, memory_order load)
 {

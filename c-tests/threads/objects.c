@@ -10,7 +10,7 @@ static struct rpma_conn_cfg *cfg;
 static struct rpma_srq_cfg *srq_cfg;
 static struct rpma_srq *srq;
 
-/* The first calls of the process: all threads find the one device. */
+/* The first calls of the process: all threads find the same device. */
 static struct ibv_context *found[MAX_THREADS];
 
 static void
@@ -56,7 +56,7 @@ delete_peer(void)
 	OK(rpma_peer_delete(&peer));
 }
 
-/* Thresholds and the function change while others log. */
+/* Changes thresholds and the log function while other threads log. */
 static void
 discard(enum rpma_log_level level, const char *file, const int at, const char *function, const char *format, ...)
 {
@@ -126,7 +126,7 @@ no_region(void)
 	delete_peer();
 }
 
-/* Own regions of one peer, and calls on a shared one. */
+/* Separate regions of one peer, and calls on a shared one. */
 static void
 regions(unsigned thread)
 {
@@ -176,7 +176,7 @@ delete_configurations(void)
 	delete_peer();
 }
 
-/* All set and get the same values of the same configurations: what is got was set by somebody. */
+/* All set and get the same values of the same configurations: each value returned was set by some thread. */
 static void
 configurations(unsigned thread)
 {
@@ -245,7 +245,7 @@ one_srq(void)
 	OK(rpma_srq_cfg_delete(&srq_cfg));
 }
 
-/* Own shared receive queues of one peer, and receives to a shared one. */
+/* Separate shared receive queues of one peer, and receives for a common one. */
 static void
 receive_queues(unsigned thread)
 {

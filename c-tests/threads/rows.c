@@ -24,8 +24,8 @@ static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
 static long counter;
 
 /*
- * In the place of libc's, also for the library: a flush to persistence has nothing to do for this memory,
- * which no file is behind, but valgrind would take the call for a read of the whole region at that moment.
+ * Overrides libc's msync(2), also for the library: a flush to persistence has no effect on memory without a
+ * file, but valgrind would treat the call as a read of the whole region.
  */
 int
 msync(void *addr, size_t length, int flags)
@@ -80,8 +80,8 @@ expect_event(struct rpma_conn *conn, enum rpma_conn_event expected)
 }
 
 /*
- * rpma_ep_listen has no way to tell which port it got, so the kernel is asked for a free one first. Another
- * socket may get it in between; then the next one is tried.
+ * rpma_ep_listen does not return a port that the kernel chose, so a socket gets a free one first. If another
+ * socket is bound to it meanwhile, the next port is tried.
  */
 void
 listen_somewhere(struct listener *listener)
@@ -210,20 +210,19 @@ main(int argc, char **argv)
 	if (argc < 3 || (threads = (unsigned)atoi(argv[1])) < 2 || threads > MAX_THREADS ||
 		(rounds = (unsigned)atoi(argv[2])) < 1) {
 		fprintf(stderr, "usage: rows THREADS ROUNDS [ROW...]\n       rows --list\n"
-			"Runs the rows of THREAD_SAFETY.md, or those that are named, with so many threads (2 to %d),\n"
+			"Runs the rows of THREAD_SAFETY.md, or those that are named, with THREADS threads (2 to %d),\n"
 			"over software RDMA. Prints a line for each row and \"N passed, M failed\"; ends with the\n"
 			"first row that fails.\n", MAX_THREADS);
 		return 2;
 	}
 	setenv("RPMA_PROVIDER", "soft", 1);
-	/* before anything else has called the library */
+	/* before any other call of the library */
 	unsigned done = run_table(object_rows, argc - 3, argv + 3);
 	open_shared();
 	done += run_table(connection_rows, argc - 3, argv + 3);
 	close_shared();
 	/*
-	 * the library's thread closes the last connections, and is not to be ended in the middle of it, with
-	 * a lock held
+	 * the library's thread is closing the last connections, and must not be ended while it holds a lock
 	 */
 	usleep(200000);
 	printf("%u passed, %d failed\n", done, done == 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * rows.h -- the concurrent calls that THREAD_SAFETY.md permits, in one process over software RDMA. The
- * program itself has no race, also for tools that support only the functions of libpthread: it uses no
- * atomics.
+ * program itself uses no atomics, so tools that support only the functions of libpthread report no race in
+ * it.
  */
 #ifndef ROWS_H
 #define ROWS_H 1
@@ -18,25 +18,25 @@
 
 struct row {
 	const char *name;
-	void (*setup)(void); /* by one thread, before all */
-	void (*run)(unsigned thread); /* by all at once */
+	void (*setup)(void); /* by one thread, first */
+	void (*run)(unsigned thread); /* by all threads concurrently */
 	void (*teardown)(void);
 };
 
 extern const struct row object_rows[];
 extern const struct row connection_rows[];
 
-/* How many threads there are, and how often each does what it does. */
+/* The number of threads, and how often each repeats its calls. */
 extern unsigned threads;
 extern unsigned rounds;
 
-/* What all rows share. */
+/* The objects that all rows share. */
 extern struct ibv_context *device;
 extern struct rpma_peer *peer;
 extern char memory[MAX_THREADS][SIZE];
-extern struct rpma_mr_local *mr; /* of all the memory, for everything */
-extern struct rpma_mr_remote *remote; /* the same as its other side sees it */
-/* a tool may make a process 100 times as slow: connecting may take a minute */
+extern struct rpma_mr_local *mr; /* of all the memory, with all usages */
+extern struct rpma_mr_remote *remote; /* the same as a remote region */
+/* a tool may make a process 100 times slower: connecting may take a minute */
 extern struct rpma_conn_cfg *patient;
 
 #define USAGE_ALL                                                                                  \
@@ -50,7 +50,7 @@ extern struct rpma_conn_cfg *patient;
 void expect(int holds, int ret, const char *what, const char *file, int line);
 void ok(int ret, const char *call, const char *file, int line);
 
-/* A number that all threads count, under a lock. */
+/* A counter of all threads, under a lock. */
 long count(long by);
 /* Waits until all threads are here. */
 void meet(void);
