@@ -13,7 +13,7 @@
 #define NO_FLAGS V(0)
 #define EIGHT V("1234567")
 
-/* The same for all that read or write a range. */
+/* The same for all operations with a range. */
 #define ONE_SIDED(conn, local, local_offset, remote, remote_offset, len, flags) \
 	REFUSED(rpma_read, conn, local, local_offset, remote, remote_offset, len, flags, TOKEN), \
 	REFUSED(rpma_write, conn, remote, remote_offset, local, local_offset, len, flags, TOKEN), \
@@ -25,12 +25,12 @@
 	REFUSED(rpma_atomic_write, CONN, REMOTE, V(offset), EIGHT, YES, TOKEN), \
 	REFUSED(rpma_atomic_write, CONN, REMOTE, V(0x1000 + (offset)), EIGHT, YES, TOKEN)
 
-/* Private data that are none. */
+/* Invalid private data. */
 static char byte = 'x';
 static const struct rpma_conn_private_data no_ptr = {NULL, 1}, no_len = {&byte, 0}, neither = {NULL, 0};
 
 /*
- * A request is used up whatever the other arguments are: an outgoing one is deleted, an incoming one
+ * A request is consumed even if other arguments are invalid: an outgoing one is deleted, an incoming one
  * rejected. The original does not destroy the id of an incoming one (../../differential/differences.tsv).
  */
 #define DELETED "rdma_destroy_qp(id3)\nibv_destroy_cq(cq2)\nibv_destroy_comp_channel(chan2)\nrdma_destroy_id(id3)"
@@ -100,7 +100,7 @@ static const struct row rows[] = {
 	TWO_POINTERS(rpma_conn_get_qp_num, CONN),
 	TWO_POINTERS(rpma_conn_get_cq, CONN),
 	TWO_POINTERS(rpma_conn_get_rcq, CONN),
-	/* pointers come before RPMA_E_NOT_SHARED_CHNL, which the plain connection would give */
+	/* pointers are checked before RPMA_E_NOT_SHARED_CHNL, which this connection would return */
 	TWO_POINTERS(rpma_conn_get_compl_fd, CONN),
 	TWO_POINTERS(rpma_conn_get_compl_fd, SHARED),
 	REFUSED(rpma_conn_wait, NIL, V(0), OUT, OUT),
@@ -110,7 +110,7 @@ static const struct row rows[] = {
 	REFUSED(rpma_conn_wait, NIL, V(0), NIL, NIL),
 
 	/*
-	 * ---- operations: no connection, no flags, one region without the other, no region but something to move ----
+	 * ---- operations: no connection, no flags, one region without the other, no region but a length ----
 	 */
 	ONE_SIDED(NIL, MR, V(1), REMOTE, V(2), V(3), YES),
 	ONE_SIDED(CONN, MR, V(1), REMOTE, V(2), V(3), NO_FLAGS),
@@ -134,7 +134,7 @@ static const struct row rows[] = {
 	REFUSED(rpma_atomic_write, CONN, REMOTE, V(0), EIGHT, NO_FLAGS, TOKEN),
 	REFUSED(rpma_atomic_write, NIL, NIL, V(0), NIL, NO_FLAGS, NIL),
 	UNALIGNED(1), UNALIGNED(2), UNALIGNED(3), UNALIGNED(4), UNALIGNED(5), UNALIGNED(6), UNALIGNED(7),
-	/* flags come before what the region is registered for */
+	/* flags are checked before the usage of the region */
 	REFUSED(rpma_flush, NIL, REMOTE, V(0), V(8), VISIBILITY, YES, TOKEN),
 	REFUSED(rpma_flush, NIL, PLAIN, V(0), V(8), PERSISTENT, YES, TOKEN),
 	REFUSED(rpma_flush, CONN, NIL, V(0), V(8), VISIBILITY, YES, TOKEN),
@@ -167,7 +167,7 @@ static const struct row rows[] = {
 	REFUSED(rpma_cq_get_wc, CQ, V(-1), OUT, OUT),
 	REFUSED(rpma_cq_get_wc, CQ, V(INT32_MIN), OUT, OUT),
 	REFUSED(rpma_cq_get_wc, CQ, V(1), NIL, OUT),
-	/* how many there were cannot be left out where there may be several */
+	/* the number of entries is optional for one entry only */
 	REFUSED(rpma_cq_get_wc, CQ, V(2), OUT, NIL),
 	REFUSED(rpma_cq_get_wc, CQ, V(INT32_MAX), OUT, NIL),
 	REFUSED(rpma_cq_get_wc, NIL, V(0), NIL, NIL),

@@ -30,7 +30,7 @@ static const struct row rows[] = {
 	REFUSED(rpma_utils_get_ibv_context, V(ADDR), V(77), OUT),
 	REFUSED(rpma_utils_get_ibv_context, V(ADDR), V(INT32_MAX), OUT),
 	TWO_POINTERS(rpma_utils_ibv_context_is_odp_capable, DEVICE),
-	/* no pointer goes in, and there is always a text */
+	/* no pointer argument, and always a text */
 	{ROW("rpma_utils_conn_event_2str", rpma_utils_conn_event_2str, V(-3)), .expected = TEXT, .last = 7},
 	{ROW("rpma_err_2str", rpma_err_2str, V(-3)), .expected = TEXT, .last = 7},
 	{ROW("rpma_err_2str", rpma_err_2str, V(RPMA_E_NOT_SHARED_CHNL - 3)), .expected = TEXT,
@@ -57,7 +57,7 @@ static const struct row rows[] = {
 	TWO_POINTERS(rpma_peer_cfg_get_descriptor_size, PCFG),
 	REFUSED(rpma_peer_cfg_from_descriptor, NIL, V(1), OUT),
 	REFUSED(rpma_peer_cfg_from_descriptor, V("x"), V(1), NIL),
-	/* pointers are looked at before the size, which would be logged */
+	/* pointers are checked before the size, which would be logged */
 	REFUSED(rpma_peer_cfg_from_descriptor, NIL, V(0), OUT),
 	REFUSED(rpma_peer_cfg_from_descriptor, V("x"), V(0), NIL),
 	REFUSED(rpma_peer_cfg_from_descriptor, NIL, V(0), NIL),
@@ -72,7 +72,7 @@ static const struct row rows[] = {
 	REFUSED(rpma_mr_reg, PEER, V(LOCAL_ADDR), V(8), V(0), OUT),
 	REFUSED(rpma_mr_reg, PEER, V(LOCAL_ADDR), V(8), V(1), NIL),
 	REFUSED(rpma_mr_reg, NIL, NIL, V(0), V(0), NIL),
-	/* no usage, and bits that none has */
+	/* no usage, and undefined bits */
 	REFUSED(rpma_mr_reg, PEER, V(LOCAL_ADDR), V(LOCAL_SIZE), V(0), OUT),
 	REFUSED(rpma_mr_reg, PEER, V(LOCAL_ADDR), V(LOCAL_SIZE), V(0x100), OUT),
 	REFUSED(rpma_mr_reg, PEER, V(LOCAL_ADDR), V(LOCAL_SIZE), V(0x101), OUT),

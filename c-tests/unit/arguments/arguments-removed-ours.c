@@ -4,7 +4,7 @@
 
 #include "arguments.h"
 
-/* The two forms that releases had, behind one name: completions of 24 and of 32 bytes. */
+/* The two forms of the function in releases, with one name: completions of 24 and of 32 bytes. */
 int completion_get_24(struct rpma_conn *conn, struct rpma_completion *cmpl);
 int completion_get_32(struct rpma_conn *conn, struct rpma_completion *cmpl);
 __asm__(".symver completion_get_24, rpma_conn_completion_get@LIBRPMA_1.0");

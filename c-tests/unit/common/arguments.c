@@ -43,7 +43,7 @@ static void make_objects(void)
 	fx_forget();
 }
 
-/* The original never destroys the id of an incoming request, so only rows about a request have one. */
+/* The original never destroys the id of an incoming request, so only rows about requests create one. */
 static void make_incoming(const struct row *row)
 {
 	for (const struct argument *a = row->arguments; a->kind != LAST; a++) {
@@ -87,7 +87,7 @@ static uintptr_t word_of(const struct argument *argument, int i)
 	}
 }
 
-/* The row's place in the table, and the call as far as it can be shown. */
+/* The index of the row in the table, and its call. */
 static void fail_row(const struct row *row, const char *what, long ret)
 {
 	char text[256];

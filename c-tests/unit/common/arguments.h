@@ -14,15 +14,15 @@
 #include "names.h"
 
 /*
- * Functions are called through one type that takes nine words. The calling conventions of x86-64 and aarch64
- * pass every integer and pointer argument in a register or a slot of eight bytes, so that is what the callee
- * expects.
+ * Functions are called through one type with nine arguments of a word. The calling conventions of x86-64 and
+ * aarch64 pass each integer and pointer in a register or a stack slot of eight bytes, so all functions accept
+ * that.
  */
 enum { MAX_ARGUMENTS = 9 };
 
 struct argument {
 	enum { LAST, WORD, OBJECT, OUTPUT } kind;
-	uintptr_t word; /* the value; of an object, where the variable is that points to it */
+	uintptr_t word; /* the value; for an object, the address of the variable that points to it */
 };
 
 struct row {
@@ -48,12 +48,14 @@ struct row {
 #define ROW(name, fn, ...) .function = (name), .call = (void (*)(void))(fn), .arguments = {__VA_ARGS__}
 #define REFUSED(fn, ...) {ROW(#fn, fn, __VA_ARGS__)}
 #define ACCEPTED(fn, ...) {ROW(#fn, fn, __VA_ARGS__), .expected = NOTHING_DONE}
-/* Deleting nothing is fine, for every kind of object; not to say where is not. */
+/*
+ * For every kind of object, deleting NULL succeeds; NULL instead of the address of the pointer is rejected.
+ */
 #define DELETES_NOTHING(fn) REFUSED(fn, NIL), ACCEPTED(fn, NONE)
-/* A getter or the like: two pointers, both needed. */
+/* A getter or similar: two pointers, both required. */
 #define TWO_POINTERS(fn, object) REFUSED(fn, NIL, OUT), REFUSED(fn, object, NIL), REFUSED(fn, NIL, NIL)
 
-/* The objects: those of data.h and these. They are made anew for every row. */
+/* The objects: those of data.h and these. They are created for each row. */
 extern void *a_none;
 extern struct rpma_conn *a_shared;     /* with a shared completion channel */
 extern struct rpma_mr_remote *a_plain; /* not registered for flush */
@@ -84,7 +86,7 @@ extern unsigned char a_desc[32];       /* of a memory region */
 #define PCFG OBJ(a_pcfg)
 #define TOKEN V(0xfedcba9876543210)
 
-/* One test a function. Returns what main() is to return. */
+/* One test per function. Returns the exit status of the program. */
 int run_rows(const char *group, const char *const *functions, size_t n_functions, const struct row *rows,
 		size_t n_rows);
 #define FUNCTION_NAME(name) #name,

@@ -19,7 +19,7 @@ int data_teardown(void **state);
 #define ALWAYS RPMA_F_COMPLETION_ALWAYS
 #define PAST_32_BITS (((size_t)1 << 32) + 8)
 
-/* How completion flags are posted: 'S' signalled, '-' not. 0 is not in the list, it is refused. */
+/* Posted completion flags: 'S' signalled, '-' not. 0 is not in the list: it is rejected. */
 struct flag_row {
 	int flags;
 	char signalled;

@@ -6,13 +6,13 @@
 
 #include "mock.h"
 
-/* A pointer value that no function returns, to see that an output was not written. */
+/* A pointer value that no function returns, to check that an output was not written. */
 #define UNTOUCHED ((void *)(uintptr_t)0xbad0bad0)
 
-/* Memory of a local region: never read or written, only its address travels. */
+/* Memory of a local region: never read or written, only its address is used. */
 #define LOCAL_ADDR ((void *)(uintptr_t)0x10000)
 #define LOCAL_SIZE 0x8000
-/* What the descriptor of the remote region says. */
+/* The content of the descriptor of the remote region. */
 #define REMOTE_ADDR 0x7000000
 #define REMOTE_SIZE 0x9000
 #define REMOTE_RKEY 0x5678u
@@ -38,7 +38,7 @@
 	{QP_LINE(id, rcq, "8"), "qp0", "rdma_destroy_qp(" id ")", QP_LINE(id, rcq, "0")}
 
 /*
- * The last calls with which ours takes a request: the id gets a channel of its own. Every release leaves it
+ * The last calls with which ours fetches a request: the id gets a separate channel. Every release leaves it
  * on the channel of the endpoint until the request is accepted.
  */
 #define OWN_CHANNEL(id, ch) \
@@ -64,7 +64,7 @@ void fx_conn_delete(struct rpma_conn **conn);
 
 struct rpma_ep *fx_ep(struct rpma_peer *peer);
 void fx_ep_shutdown(struct rpma_ep **ep);
-/* A request that arrived at the endpoint; pdata may be NULL. */
+/* Fetches a request from the endpoint; pdata may be NULL. */
 struct rpma_conn_req *fx_incoming(struct rpma_ep *ep, const struct rpma_conn_cfg *cfg,
 		const char *pdata);
 struct rpma_conn *fx_accepted(struct rpma_ep *ep, const struct rpma_conn_cfg *cfg,
@@ -73,7 +73,7 @@ struct rpma_conn *fx_accepted(struct rpma_ep *ep, const struct rpma_conn_cfg *cf
 struct rpma_srq *fx_srq(struct rpma_peer *peer, uint32_t rcq_size);
 void fx_srq_delete(struct rpma_srq **srq);
 
-/* mock_teardown already complains about what is left; this empties both logs. */
+/* mock_teardown reports objects that were not destroyed; this empties both logs. */
 void fx_forget(void);
 
 #endif /* FIXTURE_H */

@@ -22,7 +22,7 @@ static struct {
 
 static struct failure {
 	char fn[40];
-	int skip;   /* calls to let pass first */
+	int skip;   /* calls that succeed first */
 	int err;
 	bool always;
 	bool used;
@@ -33,7 +33,7 @@ static char misuse[4096];
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static int saved_errno;
 
-/* Before main, and before the library reads it at its first call. */
+/* Before main, and before the first call of the library, which reads it. */
 __attribute__((constructor)) static void choose_provider(void)
 {
 	setenv("RPMA_PROVIDER", "rdma-core", 1);
@@ -313,7 +313,7 @@ void expect_unwound_at(const struct step *s, int failing, int err, const char *f
 int mock_setup(void **state)
 {
 	(void)state;
-	objects_forget(); /* what a failed test left */
+	objects_forget(); /* objects of a failed test */
 	n_lines = 0;
 	n_failures = 0;
 	misuse[0] = '\0';

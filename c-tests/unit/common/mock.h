@@ -37,9 +37,8 @@ int mock_teardown(void **state);
 #define MOCK_TEST(f) cmocka_unit_test_setup_teardown(f, mock_setup, mock_teardown)
 
 /*
- * True when the library under test is the original 1.2.0 (RPMA_TEST_ORIGINAL is
- * set), which the tests are developed against. Every use names the entry of the
- * compatibility notes that explains the difference.
+ * True if the library under test is the original 1.2.0 (RPMA_TEST_ORIGINAL is set), against which the tests
+ * are developed. A comment at each use explains the difference.
  */
 bool original(void);
 
@@ -50,11 +49,11 @@ extern struct ibv_context *const CTX;
 void mock_transport(enum ibv_transport_type type);
 void mock_odp(uint64_t general_caps, uint32_t rc_caps);
 
-/* device_cap_flags_ex: what the device does natively. */
+/* device_cap_flags_ex: the native operations of the device. */
 #define MOCK_DEVICE_FLUSH_GLOBAL ((uint64_t)1 << 38)
 #define MOCK_DEVICE_ALL_NATIVE ((uint64_t)7 << 38)
 void mock_device_caps(uint64_t caps);
-/* Queue pairs that were made for native operations have none. */
+/* Queue pairs that were created for native operations lack them. */
 void mock_native_missing(void);
 
 /* From now on, binding and resolving an address select no device. */
@@ -63,9 +62,8 @@ void mock_no_device(void);
 /* ---- failures ---- */
 
 /*
- * The nth call (from now, 1 is the next) of fn fails with err. For
- * rdma_getaddrinfo a negative err is returned as it is (EAI_*). A failure that
- * was asked for and never happened makes the test fail in mock_teardown.
+ * The nth call (from now, 1 is the next) of fn fails with err. For rdma_getaddrinfo a negative err is
+ * returned as it is (EAI_*). A requested failure that never happened makes the test fail in mock_teardown.
  */
 void mock_fail(const char *fn, int nth, int err);
 void mock_fail_always(const char *fn, int err);
@@ -73,14 +71,14 @@ void mock_fail_reset(void);
 
 /* ---- what the device reports ---- */
 
-/* Queues a CM event. For a CONNECT_REQUEST `id` is the listening one and a new one is made. */
+/* Queues a CM event. For a CONNECT_REQUEST `id` is the listening one, and a new one is created. */
 struct rdma_cm_event *mock_cm_event(enum rdma_cm_event_type type, struct rdma_cm_id *id,
 		const void *pdata, uint8_t pdata_len);
 /* The completion channel will report this CQ once. */
 void mock_cq_event(struct ibv_cq *cq);
 /* poll_cq will report these entries. */
 void mock_wc(const struct ibv_wc *wc, int n);
-/* poll_cq will return exactly this number, whatever it has. */
+/* poll_cq will return exactly this number, regardless of its entries. */
 void mock_poll_returns(int n);
 
 /* ---- the call log ---- */
@@ -91,9 +89,9 @@ void expect_calls_at(const char *const *lines, const char *file, int line);
 	expect_calls_at((const char *const[]){__VA_ARGS__, NULL}, __FILE__, __LINE__)
 #define NO_CALLS() expect_calls_at((const char *const[]){NULL}, __FILE__, __LINE__)
 void mock_forget_calls(void);
-/* Line i since the last check, NULL behind the last one. */
+/* Line i since the last check, NULL after the last one. */
 const char *mock_call_line(int i);
-/* What was noted about misuse so far; empty when all is well. */
+/* The misuse recorded so far; empty if there is none. */
 const char *mock_misuse_text(void);
 
 /*
@@ -117,8 +115,8 @@ void expect_unwound_at(const struct step *s, int failing, int err, const char *f
 /* ---- the library's own log ---- */
 
 /*
- * Since the last check the library logged exactly one line at WARNING or above: an
- * ERROR with this text in it. Lines below that level are not looked at.
+ * Since the last check the library logged exactly one line at WARNING or above: an ERROR with this text in
+ * it. Lines below that level are ignored.
  */
 void expect_error_at(const char *part, const char *file, int line);
 #define ONE_ERROR(part) expect_error_at(part, __FILE__, __LINE__)
@@ -128,7 +126,7 @@ void expect_silence_at(const char *file, int line);
 /* Number of lines at a level since the last check; then the log is empty. */
 int mock_logged(enum rpma_log_level level);
 void mock_forget_log(void);
-/* As last seen: level, and the finished text. */
+/* The last line: level and formatted text. */
 const char *mock_last_log(enum rpma_log_level *level);
 void mock_log_function(enum rpma_log_level level, const char *file_name, const int line_no,
 		const char *function_name, const char *message_format, ...);
@@ -139,7 +137,7 @@ void mock_log_function(enum rpma_log_level level, const char *file_name, const i
 void *mock_latest(const char *kind);
 /* By name, "cq1". NULL when there is none. */
 void *mock_named(const char *name);
-/* The original leaks objects of this kind here, ours does not (see the caller's comment). */
+/* The original leaks this object here, ours does not (see the caller's comment). */
 void mock_original_leaks(const char *name);
 
 /* ---- memory ---- */
@@ -150,13 +148,13 @@ void mock_fail_alloc(int nth);
 void mock_fail_alloc_pause(bool pause);
 /* True when that allocation was reached. */
 bool mock_alloc_failed(void);
-/* This test does not count blocks: something in it keeps memory for good reasons. */
+/* This test does not count blocks: some memory is intentionally retained. */
 void mock_ignore_memory(void);
 /* Bracket allocations of the test itself that outlive it. Of the calling thread only. */
 void mock_untracked_begin(void);
 void mock_untracked_end(void);
 
-/* unit/mt: calls are counted and not kept (the log is finite); everything else stays. */
+/* unit/mt: calls are counted instead of logged (the log is finite); all else is as usual. */
 void mock_quiet(void);
 int mock_called(const char *fn);
 

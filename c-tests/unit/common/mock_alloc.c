@@ -53,7 +53,7 @@ static bool library_calls(void)
 	return tracking && depth == 0;
 }
 
-/* Counts one allocation of the library; true when it is the one to fail. */
+/* Counts an allocation of the library. True: it must fail. */
 static bool must_fail(void)
 {
 	bool fail = false;

@@ -147,7 +147,7 @@ void rdma_freeaddrinfo(struct rdma_addrinfo *res)
 	mock_done(-1);
 }
 
-/* Which of the two addresses of a lookup this is: "ai0.src", "ai0.dst". */
+/* The name of an address of a lookup: "ai0.src", "ai0.dst". */
 static const char *addr_name(const struct sockaddr *sa)
 {
 	static char text[4][32];
@@ -290,7 +290,7 @@ int rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *a)
 		obj_ref(qp->send_cq);
 		obj_ref(qp->recv_cq);
 		obj_ref(qp->srq);
-		/* a provider reports what it granted */
+		/* a provider reports the granted sizes */
 		a->cap.max_send_wr += 6;
 		a->cap.max_recv_wr += 6;
 		mock_made(o);
@@ -317,7 +317,7 @@ void rdma_destroy_qp(struct rdma_cm_id *id)
 	mock_done(-1);
 }
 
-/* The form without comp_mask: nothing of 1.2.0 and later uses it. */
+/* The form without comp_mask, which 1.2.0 and later do not use. */
 int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
 	(void)attr;

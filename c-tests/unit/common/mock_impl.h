@@ -13,29 +13,29 @@ struct obj {
 	size_t size;
 	int refs;       /* objects that need this one */
 	int destroyed;  /* attempts to destroy it */
-	int pending;    /* events taken and not acknowledged */
+	int pending;    /* events fetched and not acknowledged */
 	bool original_leaks;
 	bool static_storage;
 };
 
 /*
- * Opens a mock function: takes the lock (before the arguments are put into words), logs,
- * and returns the programmed error or -1.
+ * Begins a mock function: takes the lock (before the arguments are formatted), logs, and returns the
+ * programmed error or -1.
  */
 #define mock_call(...) (mock_lock(), mock_call_locked(__VA_ARGS__))
 void mock_lock(void);
 void mock_unlock(void);
 int mock_call_locked(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Notes the object made by the call that is open. */
+/* Records the object that the current call creates. */
 void mock_made(const struct obj *o);
 void mock_made_text(const char *text);
-/* Closes it; errno becomes err unless err is negative. */
+/* Ends it; errno becomes err unless err is negative. */
 void mock_done(int err);
 
 struct obj *obj_new(const char *kind, size_t size);
 struct obj *obj_adopt(const char *kind, void *ptr, size_t size);
 struct obj *obj_find(const void *ptr);
-/* The live object behind a handle the library passed; NULL is noted as misuse. */
+/* The live object of a handle that the library passed; NULL is recorded as misuse. */
 struct obj *obj_use(const void *ptr, const char *kind);
 void obj_ref(const void *ptr);
 void obj_unref(const void *ptr);

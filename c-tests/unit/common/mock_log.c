@@ -30,7 +30,7 @@ void mock_log_function(enum rpma_log_level level, const char *file_name, const i
 	if (file_name == NULL || function_name == NULL || line_no <= 0)
 		mock_misuse("a log line does not say where it comes from");
 
-	/* with many threads a slot comes round again while another thread fills it */
+	/* with many threads a slot may be reused while another thread fills it */
 	pthread_mutex_lock(&log_lock);
 	log_lines[n_log % MAX_LOG].level = level;
 	memcpy(log_lines[n_log % MAX_LOG].text, text, n + 1);

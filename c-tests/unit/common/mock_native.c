@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The extended queue pair, and the two operations that only it has. */
+/* The extended queue pair, and its two additional operations. */
 
 #include <inttypes.h>
 

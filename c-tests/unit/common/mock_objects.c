@@ -41,7 +41,7 @@ struct obj *obj_new(const char *kind, size_t size)
 	return o;
 }
 
-/* The newest first: an address may have served before (mapped pages). */
+/* The newest first: an address may have been used before (mapped pages). */
 struct obj *obj_find(const void *ptr)
 {
 	for (int i = n_objs - 1; i >= 0; i--)

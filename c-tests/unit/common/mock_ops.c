@@ -74,7 +74,7 @@ static const char *sge_text(const struct ibv_sge *sge, int num_sge, bool in_line
 	return text;
 }
 
-/* Only the fields that this opcode reads are looked at. */
+/* Only the fields that this opcode uses are checked. */
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
 {
 	char flags[8], data[64], remote[64] = "", imm[32] = "";
@@ -98,7 +98,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 		mock_misuse("post_send: no place for the bad request");
 	else if (err >= 0)
 		*bad_wr = wr;
-	mock_done(-1); /* errno is not how a post reports */
+	mock_done(-1); /* a post does not report by errno */
 	return err < 0 ? 0 : err;
 }
 

@@ -94,7 +94,7 @@ void mock_verbs_reset(void)
 	n_cq_events = 0;
 }
 
-/* Reached only through a context that is not extended. */
+/* Called only for a context that is not extended. */
 int ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
 {
 	int err = mock_call("ibv_query_device(%s)", nm(ctx));
@@ -176,7 +176,7 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int acce
 	return mr;
 }
 
-/* The form the header chooses when the access flags are not a constant. */
+/* The header calls this one if the access flags are not a constant. */
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 		unsigned access)
 {

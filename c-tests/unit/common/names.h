@@ -41,7 +41,7 @@
 	X(rpma_send) X(rpma_send_with_imm) X(rpma_recv) \
 	X(rpma_cq_get_fd) X(rpma_cq_wait) X(rpma_cq_get_wc)
 
-/* Not in the last releases any more. */
+/* No longer in the latest releases. */
 #define RPMA_REMOVED_FUNCTIONS(X) \
 	X(rpma_conn_completion_get) X(rpma_conn_completion_wait) X(rpma_conn_get_completion_fd) \
 	X(rpma_cq_get_completion) X(rpma_write_atomic)

@@ -59,7 +59,7 @@ static void on_shared_channel(void **state)
 	fx_cfg_delete(&cfg);
 }
 
-/* What the SRQ brought stays with the SRQ. */
+/* The objects of the SRQ remain with the SRQ. */
 static void with_srq(void **state)
 {
 	struct rpma_srq *srq = fx_srq(peer, 20);
@@ -88,7 +88,7 @@ static void passive(void **state)
 	fx_ep_shutdown(&ep);
 }
 
-/* Each step fails in turn: the rest is still done and the connection is gone. */
+/* Each step fails in turn: the other steps are done, and the connection is deleted. */
 static void each_step_fails(void **state)
 {
 	static const struct { const char *fn; int nth; int ret; } rows[] = {
@@ -131,7 +131,7 @@ static void each_step_fails(void **state)
 	}
 }
 
-/* The first error is the one returned: PROVIDER wins over the later INVAL of munmap. */
+/* The first error is returned: PROVIDER instead of the later INVAL of munmap. */
 static void dereg_and_munmap_fail(void **state)
 {
 	struct rpma_conn *conn = fx_conn(peer, NULL);
@@ -146,7 +146,7 @@ static void dereg_and_munmap_fail(void **state)
 		"rdma_destroy_id(id0)", "rdma_destroy_event_channel(evch0)");
 }
 
-/* And INVAL of munmap wins over what fails after it. */
+/* INVAL of munmap is returned instead of a later error. */
 static void munmap_and_destroy_id_fail(void **state)
 {
 	struct rpma_conn *conn = fx_conn(peer, NULL);

@@ -34,7 +34,7 @@ static void qp_num(void **state)
 	fx_conn_delete(&b);
 }
 
-/* Which verbs CQ an rpma CQ is shows when it is polled. */
+/* Polling shows which verbs CQ belongs to an rpma CQ. */
 static void expect_polls(struct rpma_cq *cq, const char *call)
 {
 	struct ibv_wc wc;
@@ -77,7 +77,7 @@ static void cq_and_rcq(void **state)
 	fx_cfg_delete(&cfg);
 }
 
-/* The receive CQ that an SRQ brings is the SRQ's, not the connection's. */
+/* The receive CQ of an SRQ belongs to the SRQ, not to the connection. */
 static void rcq_of_srq(void **state)
 {
 	struct rpma_srq *srq = fx_srq(peer, 20);

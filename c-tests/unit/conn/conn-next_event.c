@@ -81,7 +81,7 @@ static void get_event_fails(void **state)
 	ONE_ERROR(strerror(EBADF));
 }
 
-/* Every CM event there is: what it becomes, or a WARNING and UNKNOWN. */
+/* Every CM event: the resulting event, or a WARNING and UNKNOWN. */
 static void every_event(void **state)
 {
 	static const struct { enum rdma_cm_event_type cm; enum rpma_conn_event conn; } known[] = {
@@ -101,7 +101,7 @@ static void every_event(void **state)
 		for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 			if ((int)known[i].cm == cm)
 				want = known[i].conn;
-		/* a connect request would come with an id of its own */
+		/* a connect request would have a new id */
 		if (cm == RDMA_CM_EVENT_CONNECT_REQUEST)
 			mock_cm_event(RDMA_CM_EVENT_CONNECT_REQUEST, NULL, NULL, 0);
 		else
@@ -190,7 +190,7 @@ static void half_private_data(void **state)
 	expect_pdata(NULL);
 }
 
-/* Only ESTABLISHED carries the acceptor's data; a rejection's is not kept. */
+/* Only the private data of ESTABLISHED are kept; those of a rejection are not. */
 static void private_data_of_other_events(void **state)
 {
 	(void)state;
@@ -199,7 +199,7 @@ static void private_data_of_other_events(void **state)
 	expect_pdata(NULL);
 }
 
-/* What the connection already holds is kept. */
+/* The first private data of a connection remain. */
 static void second_established(void **state)
 {
 	(void)state;
@@ -210,7 +210,7 @@ static void second_established(void **state)
 	expect_pdata("first");
 }
 
-/* Not the acknowledged event's data either. */
+/* The private data of the event are not kept, either. */
 static void acknowledgement_of_established_fails(void **state)
 {
 	enum rpma_conn_event event = NO_VALUE;

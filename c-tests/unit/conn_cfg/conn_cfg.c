@@ -18,7 +18,7 @@ static int teardown(void **state)
 	return mock_teardown(state);
 }
 
-/* The four sizes behave alike. */
+/* The four sizes behave in the same way. */
 static const struct size {
 	int (*set)(struct rpma_conn_cfg *cfg, uint32_t size);
 	int (*get)(const struct rpma_conn_cfg *cfg, uint32_t *size);
@@ -70,7 +70,7 @@ static void defaults(void **state)
 	assert_null(srq);
 }
 
-/* Each value has a place of its own, and takes any number. */
+/* Each value is independent, and may be any number. */
 static void sizes_are_independent(void **state)
 {
 	static const uint32_t values[] = {0, 1, 0x7fffffff, 0x80000000, UINT32_MAX};
@@ -120,7 +120,7 @@ static void shared_channel(void **state)
 	assert_int_equal(out[1], 0xee);
 }
 
-/* Not owned; cannot be removed again. */
+/* The configuration does not own the SRQ; it cannot be removed again. */
 static void srq(void **state)
 {
 	struct rpma_peer *peer = fx_peer();

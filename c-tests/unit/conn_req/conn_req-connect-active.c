@@ -47,7 +47,7 @@ static void private_data(void **state)
 	(void)state;
 	assert_int_equal(rpma_conn_req_connect(&req, &pdata, &conn), 0);
 	CALLS(BUILT, "rdma_connect(id0, " PARAMS("\"hello\" 5") ")");
-	/* what is sent is not what the connection reports: that is the remote side's */
+	/* the connection reports the private data of the remote side, not those that were sent */
 	assert_int_equal(rpma_conn_get_private_data(conn, &got), 0);
 	assert_null(got.ptr);
 	assert_int_equal(got.len, 0);
@@ -82,7 +82,7 @@ static void on_iwarp(void **state)
 	fx_conn_delete(&conn);
 }
 
-/* Building the connection fails: back to nothing, in reverse order. */
+/* Creating the connection fails: all is undone, in reverse order. */
 static void each_call_fails(void **state)
 {
 	static const struct step steps[] = {
@@ -91,7 +91,7 @@ static void each_call_fails(void **state)
 		{"mmap(page, RW, shared)", "page0", "munmap(page0)", NULL},
 		{"ibv_reg_mr(pd0, page0+0, 8, LW)", "mr0", "ibv_dereg_mr(mr0)", NULL},
 	};
-	/* what the request held goes last; a made-up first step carries that */
+	/* the objects of the request are destroyed last: the undo of an additional first step */
 	(void)state;
 	for (int failing = 0; failing < 4; failing++) {
 		struct step all[5];
@@ -100,7 +100,7 @@ static void each_call_fails(void **state)
 		struct rpma_conn_cfg *cfg = fx_cfg(10, 10, true, NULL);
 		struct rpma_conn_req *req = fx_req(peer, cfg);
 		struct rpma_conn *conn = UNTOUCHED;
-		rdma_listen(mock_named("id0"), 77); /* a line in the log to hang the rest on */
+		rdma_listen(mock_named("id0"), 77); /* a line in the log for that step */
 		all[0] = (struct step){"rdma_listen(id0, 77)", NULL,
 			"rdma_destroy_qp(id0)\nibv_destroy_cq(cq1)\nibv_destroy_cq(cq0)\n"
 			"rdma_destroy_id(id0)\nibv_destroy_comp_channel(chan0)", NULL};
@@ -118,7 +118,7 @@ static void each_call_fails(void **state)
 	}
 }
 
-/* The request to connect itself fails: the finished connection is deleted. */
+/* rdma_connect() fails: the complete connection is deleted. */
 static void connect_fails(void **state)
 {
 	struct rpma_conn_cfg *cfg = fx_cfg(10, 10, true, NULL);

@@ -9,7 +9,7 @@
 
 static bool broken;
 
-/* The library asks the C library; so does the mock, which must go on working. */
+/* The library calls this function, and so does the mock, for which it must work. */
 long sysconf(int name)
 {
 	if (name == _SC_PAGESIZE && broken) {
@@ -36,7 +36,7 @@ static void page_size_unknown(void **state)
 		"rdma_migrate_id(id0, NULL)", "rdma_destroy_event_channel(evch0)",
 		"rdma_destroy_qp(id0)", "ibv_destroy_cq(cq0)", "ibv_destroy_comp_channel(chan0)",
 		"rdma_destroy_id(id0)");
-	/* the only line of that level that there is */
+	/* the only line at that level */
 	assert_int_equal(mock_logged(RPMA_LOG_LEVEL_FATAL), 1);
 	fx_peer_delete(&peer);
 }

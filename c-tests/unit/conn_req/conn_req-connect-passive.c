@@ -27,9 +27,9 @@ static int teardown(void **state)
 #define BUILT "mmap(page, RW, shared) = page0", "ibv_reg_mr(pd0, page0+0, 8, LW) = mr0"
 
 /*
- * Ours accepts when everything else is done, and the id has had a channel of its own since the request was
- * taken. The original accepts first, so that what follows at once, ESTABLISHED above all, may still go to the
- * endpoint's channel.
+ * Ours accepts last; the id has had a separate channel since the request was fetched. The original accepts
+ * first, so an event immediately afterwards, such as ESTABLISHED, may still be queued on the endpoint's
+ * channel.
  */
 #define CALLS_OF_ACCEPT(pdata) \
 	do { \
@@ -70,7 +70,7 @@ static void private_data_both_ways(void **state)
 	fx_conn_delete(&conn);
 }
 
-/* The data stays what it was when the request comes with an event of its own. */
+/* The private data of the request remain after another event with private data. */
 static void private_data_moves_to_connection(void **state)
 {
 	struct rpma_conn_req *req = fx_incoming(ep, NULL, "stays");
@@ -112,8 +112,8 @@ static void accept_fails(void **state)
 }
 
 /*
- * Each call besides the accept fails. Ours has not accepted yet: the request is rejected. With the original
- * the connection may exist already: it is ended.
+ * Each call other than the accept fails. Ours has not accepted yet: it rejects the request. The original has:
+ * it disconnects.
  */
 static void each_other_call_fails(void **state)
 {
@@ -155,7 +155,7 @@ static void each_other_call_fails(void **state)
 	}
 }
 
-/* The rejection of a request that cannot be accepted fails as well: the first error is the one to report. */
+/* The rejection of a request that cannot be accepted fails as well: the first error is reported. */
 static void rejection_fails_too(void **state)
 {
 	struct rpma_conn_req *req = fx_incoming(ep, NULL, NULL);

@@ -86,7 +86,9 @@ static void passive(void **state)
 	fx_ep_shutdown(&ep);
 }
 
-/* Each step fails in turn: the rest is still done, the request is gone, the first error returned. */
+/*
+ * Each step fails in turn: the other steps are done, the request is deleted, and the first error is returned.
+ */
 static void each_step_fails(bool is_passive, const char *const *calls, const char *const *fns)
 {
 	for (int i = 0; fns[i] != NULL; i++) {
@@ -150,7 +152,7 @@ static void each_passive_step_fails(void **state)
 	each_step_fails(true, calls, fns);
 }
 
-/* The first of two errors is the one returned; a CQ's channel goes even if the CQ did not. */
+/* The first of two errors is returned; the channel of a CQ is destroyed even if destroying the CQ failed. */
 static void everything_fails(void **state)
 {
 	struct rpma_conn_req *req = fx_req(peer, NULL);

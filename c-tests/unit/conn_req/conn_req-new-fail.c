@@ -74,7 +74,7 @@ static void lookup_fails(void **state)
 	fx_peer_delete(&peer);
 }
 
-/* Noticed after the address and the route were resolved. */
+/* Detected after the address and the route were resolved. */
 static void shared_channel_and_srq_with_rcq(void **state)
 {
 	struct rpma_peer *peer = fx_peer();
@@ -97,7 +97,7 @@ static void shared_channel_and_srq_with_rcq(void **state)
 	fx_peer_delete(&peer);
 }
 
-/* Trouble while cleaning up does not replace the reason. */
+/* Errors during clean-up do not replace the first error. */
 static void clean_up_fails_too(void **state)
 {
 	struct rpma_peer *peer = fx_peer();

@@ -47,7 +47,7 @@ static void defaults(void **state)
 	assert_int_equal(rpma_conn_req_delete(&req), 0);
 }
 
-/* A fresh configuration says the same as none. */
+/* A new configuration is equivalent to none. */
 static void fresh_configuration(void **state)
 {
 	struct rpma_conn_cfg *cfg = NULL;
@@ -78,7 +78,7 @@ static void timeout_and_sizes(void **state)
 	fx_cfg_delete(&cfg);
 }
 
-/* Zero is passed on; sizes past INT_MAX are clipped for a CQ, which takes an int. */
+/* Zero is passed on; sizes above INT_MAX are limited for a CQ, whose size is an int. */
 static void extreme_sizes(void **state)
 {
 	struct rpma_conn_cfg *cfg = fx_cfg(UINT32_MAX, 0x80000000, false, NULL);
@@ -146,7 +146,7 @@ static void shared_channel_of_one(void **state)
 	fx_cfg_delete(&cfg);
 }
 
-/* The queue pair receives from the SRQ, into the SRQ's own CQ; the cfg's size is ignored. */
+/* The queue pair uses the SRQ and the SRQ's CQ for receives; the size in the configuration is ignored. */
 static void srq_with_rcq(void **state)
 {
 	struct rpma_srq *srq = fx_srq(peer, 50);

@@ -44,7 +44,7 @@ static void fails(void **state)
 	ONE_ERROR(strerror(ENOMEM));
 }
 
-/* Latent bug of the original that is not copied: the length cut to 32 bits. */
+/* Latent bug of the original, fixed here: the length is truncated to 32 bits. */
 static void length_past_32_bits(void **state)
 {
 	size_t len = ((size_t)1 << 32) + 8;

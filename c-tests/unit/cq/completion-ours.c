@@ -21,7 +21,7 @@ static union {
 	unsigned char bytes[48];
 } out;
 
-/* cq0 and cq1 with channels of their own; cq2 on a shared one */
+/* cq0 and cq1 with separate channels; cq2 with a shared one */
 static int setup(void **state)
 {
 	mock_setup(state);
@@ -68,7 +68,7 @@ static int by_conn_32(struct rpma_completion *c)
 	return get_32(conn, c);
 }
 
-/* What a program that is built today gets. */
+/* The form for a program that is built today. */
 static int by_conn_default(struct rpma_completion *c)
 {
 	return rpma_conn_completion_get(conn, c);
@@ -226,7 +226,7 @@ static void write_with_immediate_data(void **state)
 	}
 }
 
-/* Consumed, and refused: context and status say which request it was. */
+/* Consumed and rejected: context and status identify the request. */
 static void unknown_opcode(void **state)
 {
 	static const int opcodes[] = {IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_BIND_MW, 77, 130};
@@ -246,7 +246,10 @@ static void unknown_opcode(void **state)
 	}
 }
 
-/* Never lost: context, status, 0. Newer forms define nothing else; the old one adds what it can. */
+/*
+ * Context and status are always set, and 0 is returned. Newer forms set nothing else; the old one sets the
+ * other members if it can.
+ */
 static void failed_entry(void **state)
 {
 	(void)state;
@@ -275,7 +278,7 @@ static void failed_entry(void **state)
 	}
 }
 
-/* The conn form is the main CQ's; the other queue is reached by its own object. */
+/* The form with a connection uses its main CQ; the other queue is polled by its own object. */
 static void receive_cq(void **state)
 {
 	struct ibv_wc entry = wc(IBV_WC_RECV, 0);

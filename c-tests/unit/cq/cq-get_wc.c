@@ -31,7 +31,7 @@ static int teardown(void **state)
 	return mock_teardown(state);
 }
 
-/* Entries come as the provider wrote them, whatever is in them. */
+/* Entries are returned as the provider wrote them. */
 static void one(void **state)
 {
 	int n = -7;
@@ -76,7 +76,7 @@ static void fewer_than_asked(void **state)
 	SILENT();
 }
 
-/* A failed entry is an entry like any other; nothing is said about it. */
+/* A failed entry is returned like any other, and not logged. */
 static void failed_entry(void **state)
 {
 	struct ibv_wc failed = {.wr_id = 9, .status = IBV_WC_WR_FLUSH_ERR, .opcode = 0x7777};
@@ -117,7 +117,7 @@ static void poll_fails(void **state)
 	}
 }
 
-/* A provider that reports more than there was room for. */
+/* A provider that returns more entries than requested. */
 static void more_than_asked(void **state)
 {
 	int n = -7;

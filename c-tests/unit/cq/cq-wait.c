@@ -48,7 +48,7 @@ static void wait_success(void **state)
 	SILENT();
 }
 
-/* One event a call: what waits further is for the next call. */
+/* One event per call: further events are for the next call. */
 static void one_event_a_call(void **state)
 {
 	(void)state;

@@ -9,7 +9,7 @@
 
 static const char eight[8] = {1, 2, 3, 4, 5, 6, 7, '\x88'};
 
-/* A connection whose device refused inline data; qp1, mr3 with a place for each request. */
+/* A connection whose device refused inline data; qp1, mr3 with a slot for each request. */
 static struct rpma_conn *conn_without_inline(void)
 {
 	struct rpma_conn *conn = NULL;
@@ -17,7 +17,7 @@ static struct rpma_conn *conn_without_inline(void)
 	mock_fail("rdma_create_qp_ex", 1, EINVAL);
 	struct rpma_conn_req *req = fx_req(d_peer, NULL);
 	assert_int_equal(rpma_conn_req_connect(&req, NULL, &conn), 0);
-	/* the provider granted 16 send requests where 10 were asked for */
+	/* the provider granted 16 send requests; 10 were requested */
 	CALLS("rdma_create_event_channel() = evch1", "rdma_migrate_id(id1, evch1)",
 		"mmap(page, RW, shared) = page1", "ibv_reg_mr(pd0, page1+0, 8, LW) = mr2",
 		"mmap(page, RW, shared) = page2", "ibv_reg_mr(pd0, page2+0, 128, LW) = mr3",
@@ -42,13 +42,13 @@ static void copied_before_posting(void **state)
 	assert_int_equal(rpma_atomic_write(conn, d_remote, 0x48, value, ALWAYS, CONTEXT), 0);
 	CALLS("post_send(qp1, 0xfedcba9876543210, WRITE, SF-, page2+0 8 0x103, "
 		"remote 0x7000048 0x5678)");
-	memset(value, 0, sizeof(value)); /* the caller may reuse it at once */
+	memset(value, 0, sizeof(value)); /* the caller may reuse it immediately */
 	expect_copied(0);
 	SILENT();
 	fx_conn_delete(&conn);
 }
 
-/* A place is not used again while the request that it was for can be outstanding. */
+/* A slot is not reused while its request can be outstanding. */
 static void place_for_each_request(void **state)
 {
 	struct rpma_conn *conn = conn_without_inline();
@@ -90,7 +90,7 @@ static void deleted_with_the_connection(void **state)
 		"rdma_destroy_id(id1)", "rdma_destroy_event_channel(evch1)");
 }
 
-/* The connection cannot be built without its place for values: all is undone. */
+/* The connection cannot be created without these slots: all is undone. */
 static void registration_fails(void **state)
 {
 	struct rpma_conn *conn = UNTOUCHED;
@@ -114,7 +114,7 @@ static void registration_fails(void **state)
 
 /* ---- rpma_write_atomic ---- */
 
-/* Eight bytes of a region, behind a fence, not inline; the local offset need not be aligned. */
+/* Eight bytes of a region, with a fence, not inline; the local offset need not be aligned. */
 static void write_atomic_success(void **state)
 {
 	(void)state;

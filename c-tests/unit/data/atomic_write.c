@@ -6,7 +6,7 @@
 
 static const char eight[8] = {1, 2, 3, 4, 5, 6, 7, '\x88'};
 
-/* A write of eight bytes, inline and behind a fence. */
+/* A write of eight bytes, inline and with a fence. */
 static void success(void **state)
 {
 	(void)state;
@@ -43,7 +43,7 @@ static void unaligned_source(void **state)
 	}
 }
 
-/* Only the offset is looked at, not the address it leads to. */
+/* Only the offset is checked, not the resulting address. */
 static void region_at_odd_address(void **state)
 {
 	unsigned char desc[21];

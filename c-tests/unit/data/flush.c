@@ -54,7 +54,7 @@ static void visibility(void **state)
 	SILENT();
 }
 
-/* The same operation: the remote side is known to write straight to its memory. */
+/* The same operation: the peer configuration permits direct writes to persistent memory. */
 static void persistence(void **state)
 {
 	(void)state;
@@ -88,7 +88,7 @@ static void region_without_the_type(void **state)
 	ONE_ERROR("");
 	assert_int_equal(flush(none, VISIBILITY, ALWAYS), RPMA_E_NOSUPP);
 	ONE_ERROR("");
-	/* persistence does not include visibility here */
+	/* persistence does not include visibility */
 	assert_int_equal(flush(persistent, VISIBILITY, ALWAYS), RPMA_E_NOSUPP);
 	ONE_ERROR("");
 	NO_CALLS();
@@ -129,7 +129,7 @@ static void fails(void **state)
 	ONE_ERROR(strerror(ENOMEM));
 }
 
-/* Each connection reads into a buffer of its own. */
+/* Each connection reads into a separate buffer. */
 static void buffer_of_each_connection(void **state)
 {
 	struct rpma_conn *other = fx_conn(d_peer, NULL);

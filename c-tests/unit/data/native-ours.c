@@ -18,7 +18,7 @@ static struct rpma_peer *peer;
 static struct rpma_conn *conn;
 static struct rpma_mr_remote *remote;
 
-/* The C library keeps the text of a variable for good. */
+/* The C library never frees the text of a variable. */
 static void set(const char *setting)
 {
 	mock_untracked_begin();
@@ -50,7 +50,7 @@ static int teardown(void **state)
 
 #define NATIVE_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
-/* A connection on a device with these capabilities and with this setting; both logs are left. */
+/* A connection on a device with these capabilities and with this setting; both logs remain. */
 static void connect_with(const char *setting, uint64_t capabilities)
 {
 	struct rpma_peer_cfg *pcfg = NULL;
@@ -68,7 +68,10 @@ static void connect_with(const char *setting, uint64_t capabilities)
 	assert_int_equal(rpma_peer_cfg_delete(&pcfg), 0);
 }
 
-/* Whether one of the calls since the last check is this one; how many were rdma_create_qp_ex. */
+/*
+ * Checks that one of the calls since the last check is this one. Returns the number of calls of
+ * rdma_create_qp_ex.
+ */
 static int queue_pairs(const char *which)
 {
 	int n = 0, found = which == NULL;
@@ -109,7 +112,7 @@ static void all_plain(void)
 	SILENT();
 }
 
-/* Nobody asked: the device's abilities change neither the queue pair nor an opcode. */
+/* Without a request, the device's capabilities change neither the queue pair nor an opcode. */
 static void not_asked_for(void **state)
 {
 	(void)state;
@@ -160,7 +163,7 @@ static void atomic_write_only(void **state)
 	writes(NATIVE_WRITE);
 }
 
-/* rpma_write_atomic of the old releases stays a write: its source is a region. */
+/* rpma_write_atomic of old releases remains a write: its source is a region. */
 static void write_atomic_stays(void **state)
 {
 	(void)state;
@@ -198,7 +201,7 @@ static void flags_and_failures(void **state)
 	mock_forget_calls();
 }
 
-/* The device cannot: the queue pair is a plain one, and a line says what is done without. */
+/* The device lacks the operations: the queue pair is an ordinary one, and the log names the missing ones. */
 static void device_cannot(void **state)
 {
 	(void)state;
@@ -219,7 +222,7 @@ static void device_can_do_some(void **state)
 	writes(PLAIN_WRITE);
 }
 
-/* A provider that does not know the flag, on a device that the kernel calls capable. */
+/* A provider without the flag, on a device with the capability in the kernel. */
 static void provider_refuses(void **state)
 {
 	(void)state;
@@ -235,7 +238,7 @@ static void provider_refuses(void **state)
 	all_plain();
 }
 
-/* A provider of rdma-core 44: it knows one of the flags. */
+/* A provider of rdma-core 44, which has one of the flags. */
 static void provider_refuses_flush(void **state)
 {
 	(void)state;
@@ -249,7 +252,7 @@ static void provider_refuses_flush(void **state)
 	writes(NATIVE_WRITE);
 }
 
-/* Native, but nothing inline: an atomic write needs no memory of the library's own. */
+/* Native, without inline data: an atomic write needs no registered memory of the library. */
 static void native_without_inline(void **state)
 {
 	(void)state;
@@ -261,7 +264,7 @@ static void native_without_inline(void **state)
 	flushes(RPMA_FLUSH_TYPE_VISIBILITY, PLAIN_FLUSH);
 }
 
-/* The first failure is the one to report. */
+/* The first failure is reported. */
 static void provider_refuses_everything(void **state)
 {
 	struct rpma_conn_req *req = UNTOUCHED;
@@ -321,7 +324,7 @@ static struct rpma_peer *capable_peer(void)
 	return fx_peer();
 }
 
-/* Targets for both kinds of initiator, whatever this side asks for as an initiator itself. */
+/* Targets for both kinds of initiator, whatever this side requests as an initiator. */
 static void targets_of_both(void **state)
 {
 	static const struct { int usage; const char *call; } rows[] = {
@@ -342,7 +345,7 @@ static void targets_of_both(void **state)
 }
 
 /*
- * Ordinary memory cannot be the target of a native flush to persistence; it can be registered all the same.
+ * Ordinary memory cannot be the target of a native flush to persistence; it can be registered nevertheless.
  */
 static void memory_that_is_not_persistent(void **state)
 {
@@ -356,7 +359,7 @@ static void memory_that_is_not_persistent(void **state)
 	CALLS(REG("RR|FLUSH_GLOBAL|FLUSH_PERSISTENT") " ! EINVAL", REG("RR|FLUSH_GLOBAL") " = mr0");
 	assert_int_equal(mock_logged(RPMA_LOG_LEVEL_ERROR), 0);
 	assert_int_equal(rpma_mr_get_descriptor(mr, desc), 0);
-	assert_int_equal(desc[20], BOTH); /* the descriptor says what was asked for */
+	assert_int_equal(desc[20], BOTH); /* the descriptor contains the requested usage */
 	fx_mr_dereg(&mr);
 
 	mock_fail("ibv_reg_mr", 1, EINVAL);
@@ -382,7 +385,7 @@ static void refused_without_the_bits_too(void **state)
 	mock_fail_reset();
 }
 
-/* Going over the limit of locked memory has nothing to do with the bits. */
+/* An exceeded limit of locked memory is unrelated to these bits. */
 static void no_second_attempt_for_other_reasons(void **state)
 {
 	struct rpma_mr_local *mr = UNTOUCHED;

@@ -33,7 +33,7 @@ static int do_write_with_imm(const struct args *a)
 			a->flags, IMM, CONTEXT);
 }
 
-/* The immediate value travels in network order. */
+/* The immediate value is posted in network byte order. */
 static const struct op {
 	int (*call)(const struct args *a);
 	const char *opcode, *imm;
@@ -107,7 +107,7 @@ static void length_zero(void **state)
 	}
 }
 
-/* Offsets and lengths are the provider's to check, against the registrations. */
+/* The provider checks offsets and lengths against the registrations. */
 static void past_the_regions(void **state)
 {
 	const struct args a = {d_conn, d_mr, LOCAL_SIZE + 1, d_remote, REMOTE_SIZE + 1, UINT32_MAX,
@@ -120,7 +120,7 @@ static void past_the_regions(void **state)
 	}
 }
 
-/* Latent bug of the original that is not copied: the length cut to 32 bits. */
+/* Latent bug of the original, fixed here: the length is truncated to 32 bits. */
 static void length_past_32_bits(void **state)
 {
 	const struct args a = {d_conn, d_mr, 0, d_remote, 0, PAST_32_BITS, ALWAYS};
@@ -137,7 +137,7 @@ static void length_past_32_bits(void **state)
 	}
 }
 
-/* The returned number is the reason, not errno. */
+/* The return value of the post is the error, not errno. */
 static void post_fails(void **state)
 {
 	static const int errs[] = {ENOMEM, EINVAL, EIO};
@@ -158,7 +158,7 @@ static void post_fails(void **state)
 	}
 }
 
-/* What a request leaves behind must not show in the next one. */
+/* A request must not contain fields of the previous one. */
 static void mixed(void **state)
 {
 	struct args a = {d_conn, d_mr, 1, d_remote, 2, 3, ALWAYS};

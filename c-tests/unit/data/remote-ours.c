@@ -68,7 +68,7 @@ static void without_the_right(void **state)
 	WARNS("rpma_atomic_write: 8 bytes at 8 of");
 }
 
-/* At the end, without bytes, and where there is no region. */
+/* At the end, without bytes, and without a region. */
 static void as_it_should_be(void **state)
 {
 	(void)state;
@@ -79,7 +79,7 @@ static void as_it_should_be(void **state)
 	assert_int_equal(rpma_read(d_conn, d_mr, 0, source, 0, END, ALWAYS, CONTEXT), 0);
 	assert_int_equal(rpma_flush(d_conn, d_remote, END - 8, 8, RPMA_FLUSH_TYPE_VISIBILITY, ALWAYS, CONTEXT), 0);
 	SILENT();
-	/* what is refused is not warned of */
+	/* no warning for a rejected request */
 	assert_int_equal(rpma_write(d_conn, d_remote, END, d_mr, 0, 8, 0, CONTEXT), RPMA_E_INVAL);
 	assert_int_equal(rpma_write(d_conn, d_remote, END, NULL, 0, 8, ALWAYS, CONTEXT), RPMA_E_INVAL);
 	SILENT();

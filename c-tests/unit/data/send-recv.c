@@ -74,7 +74,7 @@ static void send_every_flag(void **state)
 	}
 }
 
-/* Latent bug of the original that is not copied: the length cut to 32 bits. */
+/* Latent bug of the original, fixed here: the length is truncated to 32 bits. */
 static void send_length_past_32_bits(void **state)
 {
 	(void)state;
@@ -102,7 +102,7 @@ static void send_fails(void **state)
 	}
 }
 
-/* Host order in, network order out. */
+/* Host byte order as the argument, network byte order in the request. */
 static void immediate_value(void **state)
 {
 	static const struct { uint32_t imm; const char *text; } rows[] = {
@@ -144,7 +144,7 @@ static void recv_fails(void **state)
 	ONE_ERROR(strerror(EINVAL));
 }
 
-/* Latent bug of the original that is not copied: the length cut to 32 bits. */
+/* Latent bug of the original, fixed here: the length is truncated to 32 bits. */
 static void recv_length_past_32_bits(void **state)
 {
 	(void)state;
@@ -157,7 +157,7 @@ static void recv_length_past_32_bits(void **state)
 	}
 }
 
-/* The library does not stop a receive on a connection with an SRQ: the provider decides. */
+/* The library passes on a receive for a connection with an SRQ: the provider decides. */
 static void recv_with_srq(void **state)
 {
 	struct rpma_srq *srq = fx_srq(d_peer, 20);

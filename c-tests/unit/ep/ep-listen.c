@@ -37,7 +37,7 @@ static void success(void **state)
 	fx_peer_delete(&peer);
 }
 
-/* Says where it listens, at NOTICE. */
+/* Logs the address and port at NOTICE. */
 static void success_is_logged(void **state)
 {
 	struct rpma_peer *peer = fx_peer();
@@ -76,7 +76,7 @@ static void each_call_fails(void **state)
 	}
 }
 
-/* The lookup has error numbers of its own, and they are put into words. */
+/* The lookup has its own error numbers, which the log translates. */
 static void lookup_fails(void **state)
 {
 	struct rpma_peer *peer = fx_peer();
@@ -112,7 +112,7 @@ static void get_fd(void **state)
 	fx_peer_delete(&peer);
 }
 
-/* The endpoint is gone all the same. */
+/* The endpoint is deleted nevertheless. */
 static void shutdown_fails(void **state)
 {
 	struct rpma_peer *peer = fx_peer();

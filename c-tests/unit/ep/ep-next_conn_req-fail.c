@@ -150,7 +150,7 @@ static void resources_on_shared_channel_fail(void **state)
 	each_call_fails(steps, 6, 7, true);
 }
 
-/* A shared channel cannot serve an SRQ that brings a receive CQ with a channel of its own. */
+/* A shared channel cannot serve an SRQ whose receive CQ has a separate channel. */
 static void shared_channel_and_srq_with_rcq(void **state)
 {
 	struct rpma_srq *srq = fx_srq(peer, 20);
@@ -172,7 +172,7 @@ static void shared_channel_and_srq_with_rcq(void **state)
 	fx_srq_delete(&srq);
 }
 
-/* A request that is complete, and turned away because its event cannot be acknowledged. */
+/* A complete request is rejected because its event cannot be acknowledged. */
 static void acknowledgement_fails(void **state)
 {
 	struct rpma_conn_req *req = UNTOUCHED;
@@ -198,7 +198,7 @@ static void acknowledgement_fails(void **state)
 	ONE_ERROR(strerror(EINVAL));
 }
 
-/* Ours rejects a request that gets no channel of its own. */
+/* Ours rejects a request for which no channel can be created. */
 static void own_channel_fails(void **state)
 {
 	static const struct step steps[] = {

@@ -27,7 +27,7 @@ static void request_arrives(const char *pdata, uint8_t len)
 	mock_cm_event(RDMA_CM_EVENT_CONNECT_REQUEST, mock_named("id0"), pdata, len);
 }
 
-/* Turns the request away; ours also destroys its id (not done by any release: a leak). */
+/* Rejects the request; ours also destroys its id, which every release leaks. */
 static void turn_away(struct rpma_conn_req **req)
 {
 	fx_forget();
@@ -128,7 +128,7 @@ static void no_private_data(void **state)
 	turn_away(&req);
 }
 
-/* Several requests are objects of their own. */
+/* Several requests are independent objects. */
 static void two_requests(void **state)
 {
 	struct rpma_conn_req *a = fx_incoming(ep, NULL, "first");
@@ -145,7 +145,7 @@ static void two_requests(void **state)
 	mock_original_leaks("id2");
 }
 
-/* The program may shut the endpoint down first; the channel that a release uses is destroyed then. */
+/* The program may shut the endpoint down first; with a release, this destroys the channel of the request. */
 static void outlives_endpoint(void **state)
 {
 	(void)state;

@@ -29,7 +29,7 @@ static void log_debug_line(void)
 	fx_remote_delete(&mr);
 }
 
-/* First of all: what is set before anybody sets anything. */
+/* First: the thresholds before any is set. */
 static void initial_thresholds(void **state)
 {
 	enum rpma_log_level level = (enum rpma_log_level)77;
@@ -59,7 +59,7 @@ static void set_and_get(void **state)
 	}
 }
 
-/* The main threshold alone decides what a function of the application sees. */
+/* Only the main threshold selects the lines for a function of the application. */
 static void threshold_filters(void **state)
 {
 	static const struct { int threshold, error, info, debug; } rows[] = {
@@ -99,7 +99,7 @@ static void other_function(enum rpma_log_level level, const char *file_name, con
 {
 	(void)level, (void)file_name, (void)line_no, (void)function_name, (void)message_format;
 	other_calls++;
-	errno = EXDEV; /* must not show */
+	errno = EXDEV; /* must not appear */
 }
 
 static void function_is_replaced(void **state)
@@ -115,7 +115,7 @@ static void function_is_replaced(void **state)
 	assert_int_equal(mock_logged(RPMA_LOG_LEVEL_ERROR), 1);
 }
 
-/* What arrives: where it comes from, and a format whose finished text is one line. */
+/* The arguments of the function: the place in the source, and a format whose text is one line. */
 static enum rpma_log_level seen_level;
 static char seen_file[256], seen_function[256], seen_text[2048];
 static int seen_line;
@@ -150,7 +150,7 @@ static void arguments(void **state)
 	assert_ptr_equal(strchr(seen_text, '\n'), seen_text + strlen(seen_text) - 1);
 }
 
-/* A text from outside is text, never a format. */
+/* Texts from outside are never used as a format. */
 static void percent_signs(void **state)
 {
 	struct rpma_peer *peer = fx_peer();
@@ -165,7 +165,7 @@ static void percent_signs(void **state)
 	fx_peer_delete(&peer);
 }
 
-/* Longer than any line may be: cut, and still one line. */
+/* Longer than a line may be: truncated, and still one line. */
 static void long_text(void **state)
 {
 	static char addr[5000];
@@ -175,20 +175,20 @@ static void long_text(void **state)
 	(void)state;
 	memset(addr, 'a', sizeof(addr) - 1);
 	assert_int_equal(rpma_ep_listen(peer, addr, PORT, &ep), 0);
-	/* mock_log_function complains about a line without end */
+	/* mock_log_function reports a line without a newline */
 	assert_int_equal(mock_logged(RPMA_LOG_LEVEL_NOTICE), 1);
 	assert_int_equal(rpma_ep_shutdown(&ep), 0);
 	fx_peer_delete(&peer);
 }
 
-/* errno belongs to the application: a line in between does not change it. */
+/* Logging does not change errno. */
 static void errno_is_kept(void **state)
 {
 	(void)state;
 	assert_int_equal(rpma_log_set_function(other_function), 0);
 	errno = ENOTTY;
 	log_info_line();
-	if (!original()) /* the original lets the function's errno through */
+	if (!original()) /* the original leaves the errno of the function */
 		assert_int_equal(errno, ENOTTY);
 	errno = ENOTTY;
 	rpma_log_set_threshold(RPMA_LOG_THRESHOLD, RPMA_LOG_DISABLED);

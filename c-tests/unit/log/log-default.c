@@ -23,10 +23,10 @@ static struct {
 static struct {
 	int priority, calls;
 	char text[2048];
-	off_t stderr_size; /* what had been printed when this was logged */
+	off_t stderr_size; /* the size of the output when this was logged */
 } logged;
 
-static int closed_fd = -1; /* told about closelog */
+static int closed_fd = -1; /* closelog writes to it */
 static int capture = -1;
 
 /* ---- the functions of syslog ---- */
@@ -107,7 +107,7 @@ static const char *printed(void)
 	return text;
 }
 
-/* Logs one line at a level and catches what is printed. */
+/* Logs one line at a level and reads the output. */
 static void log_line(enum rpma_log_level level)
 {
 	struct rpma_mr_remote *mr = NULL;
@@ -148,11 +148,11 @@ static void assert_matches(const char *text, const char *pattern)
 	assert_int_equal(no, 0);
 }
 
-/* The original puts the place in the source first; ours ends with it. */
+/* The place in the source, with which the original begins a line and ours ends it. */
 #define PLACE "([a-z_]+\\.c: +[0-9]+: [A-Za-z_0-9]+: .*|.* \\[[a-z_]+\\.rs:[0-9]+\\])\n$"
 #define STAMP "^[^ ]+ [0-9 ][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{6} \\[[0-9]+\\] "
 
-/* At load time, once, before the program asked for anything. */
+/* At load time, once, before any call of the program. */
 static void opened_at_load(void **state)
 {
 	(void)state;
@@ -181,7 +181,7 @@ static void syslog_only(void **state)
 	assert_string_equal(printed(), "");
 }
 
-/* stderr first, with time and thread in front; then syslog. */
+/* First stderr, with time and thread at the beginning; then syslog. */
 static void stderr_too(void **state)
 {
 	(void)state;
@@ -192,7 +192,7 @@ static void stderr_too(void **state)
 	assert_int_equal(text[strlen(text) - 1], '\n');
 	assert_int_equal(logged.calls, 1);
 	assert_int_equal(logged.stderr_size, strlen(text));
-	/* the same line, but for what is in front */
+	/* the same line after time and thread */
 	assert_non_null(strstr(text, logged.text));
 	char tid[32];
 	snprintf(tid, sizeof(tid), " [%d] ", gettid());
@@ -218,14 +218,14 @@ static void thresholds(void **state)
 	}
 }
 
-/* The built-in function is what a process starts with. */
+/* A process begins with the built-in function. */
 static void initially_installed(void **state)
 {
 	(void)state;
 	int status;
 	pid_t child = fork();
 	if (child == 0) {
-		/* a fresh process image, with nothing set */
+		/* a new process image, without settings */
 		setenv("RPMA_LOG_CHILD", "1", 1);
 		execl("/proc/self/exe", "child", NULL);
 		_exit(99);

@@ -13,7 +13,7 @@
 
 static const char *self;
 
-/* What the second program does, by its argument. */
+/* The calls of the second program, by its argument. */
 static int act(const char *what)
 {
 	struct ibv_context *ctx = NULL;
@@ -36,7 +36,7 @@ static int act(const char *what)
 	return rpma_utils_get_ibv_context("127.0.0.1", RPMA_UTIL_IBV_CONTEXT_LOCAL, &ctx) == RPMA_E_PROVIDER ? 0 : 1;
 }
 
-/* Gives what the program has printed on stderr. */
+/* Returns the program's output on stderr. */
 static const char *printed(const char *setting, const char *what)
 {
 	static char text[8192];
@@ -86,7 +86,7 @@ static void the_reason_is_told(void **state)
 	assert_int_equal(lines(text), 1);
 }
 
-/* The first line says which library this is. */
+/* The first line contains the version of the library. */
 static void the_library_is_named(void **state)
 {
 	const char *text = printed("notice", "fail");
@@ -108,7 +108,7 @@ static void json(void **state)
 	HAS(text, "\"message\":\"invalid value \\\"sofd\\\" of RPMA_PROVIDER");
 	HAS(text, "soft\"}\n");
 	assert_int_equal(lines(text), 1);
-	/* what of a failed call is known has a member each */
+	/* each fact about a failed call has a member */
 	text = printed("error,json", "call");
 	HAS(text, "\"operation\":\"ibv_alloc_pd\",\"errno\":1,\"message\":\"ibv_alloc_pd(");
 	assert_int_equal(lines(text), 1);
@@ -150,7 +150,7 @@ static void a_file(void **state)
 	close(fd);
 	unlink(path);
 	HAS(text, "sofd");
-	/* what was there stays */
+	/* earlier lines remain */
 	assert_int_equal(lines(text), 2);
 }
 

@@ -12,7 +12,7 @@ static struct rpma_ep *ep;
 static struct rpma_conn_cfg *cfg;
 static struct rpma_conn *conn;
 
-/* What is tried, and what it leaves when it succeeds after all. */
+/* A constructor, and the state of its output if it succeeds nevertheless. */
 struct attempt {
 	const char *name;
 	int (*make)(void **out);
@@ -212,7 +212,7 @@ OOM_TEST(ep_next_conn_req, make_incoming, unmake_req, KEEPS)
 OOM_TEST(conn_req_connect_active, make_conn, unmake_conn, KEEPS)
 OOM_TEST(conn_req_connect_passive, make_accepted, unmake_conn, KEEPS)
 
-/* Private data that cannot be kept: the event is acknowledged all the same. */
+/* The private data cannot be copied: the event is acknowledged nevertheless. */
 static void conn_next_event(void **state)
 {
 	enum rpma_conn_event event = (enum rpma_conn_event)77;

@@ -33,7 +33,7 @@ static void success(void **state)
 	SILENT();
 }
 
-/* Advice and flags are the provider's to judge; the range is not checked here. */
+/* The provider checks advice and flags; the range is not checked here. */
 static void passed_on_as_given(void **state)
 {
 	(void)state;

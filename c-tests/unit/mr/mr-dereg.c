@@ -17,7 +17,7 @@ static void success(void **state)
 	fx_peer_delete(&peer);
 }
 
-/* The pointer is cleared and the memory freed whatever the provider says. */
+/* The pointer is cleared and the memory freed even if the provider fails. */
 static void fails(void **state)
 {
 	struct rpma_peer *peer = fx_peer();
@@ -32,7 +32,7 @@ static void fails(void **state)
 	fx_peer_delete(&peer);
 }
 
-/* Each region goes with its own handle. */
+/* Each region is deregistered by its own handle. */
 static void two_regions(void **state)
 {
 	struct rpma_peer *peer = fx_peer();

@@ -65,7 +65,7 @@ static void descriptor(void **state)
 	SILENT();
 }
 
-/* Every bit of every field arrives, and the usage is the one that was asked for. */
+/* Every bit of every field is encoded, and the usage is the requested one. */
 static void descriptor_of_every_usage(void **state)
 {
 	unsigned char got[21], want[21];

@@ -6,7 +6,7 @@
 
 enum { ALL_USAGES = 0xff };
 
-/* The access rights that one usage bit asks for, as the log names them. */
+/* The access rights that a usage bit requires, as the log names them. */
 static unsigned rights(int usage, bool iwarp)
 {
 	unsigned lw = IBV_ACCESS_LOCAL_WRITE, rw = IBV_ACCESS_REMOTE_WRITE,
@@ -104,7 +104,7 @@ static void fails(void **state)
 	fx_peer_delete(&peer);
 }
 
-/* The retry with on-demand paging is for devices that had it when the peer was made. */
+/* The retry with on-demand paging is made only if the device had it when the peer was created. */
 static void not_supported_without_odp(void **state)
 {
 	struct rpma_peer *peer = fx_peer();

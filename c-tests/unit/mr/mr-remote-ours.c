@@ -11,7 +11,7 @@ static void wraps(void **state)
 {
 	static const struct { uint64_t addr, size; int ret; } rows[] = {
 		{UINT64_MAX, 0, 0},
-		{UINT64_MAX, 1, 0}, /* the last byte there is */
+		{UINT64_MAX, 1, 0}, /* the last byte of the address space */
 		{UINT64_MAX, 2, RPMA_E_INVAL},
 		{0, UINT64_MAX, 0},
 		{1, UINT64_MAX, 0},

@@ -35,7 +35,7 @@ static void no_usage(void **state)
 	NO_CALLS();
 }
 
-/* The size is looked at first: there would be two lines otherwise. */
+/* The size is checked first: otherwise there would be two lines. */
 static void too_short_and_no_usage(void **state)
 {
 	struct rpma_mr_remote *mr = UNTOUCHED;
@@ -69,7 +69,7 @@ static void every_usage(void **state)
 	NO_CALLS();
 }
 
-/* Descriptors travel in larger fields: what follows the 21 bytes does not matter. */
+/* Descriptors may be sent in larger fields: bytes after the first 21 are ignored. */
 static void longer(void **state)
 {
 	unsigned char desc[64];
@@ -103,7 +103,7 @@ static void source_may_change(void **state)
 	fx_remote_delete(&mr);
 }
 
-/* Creation is worth a line at DEBUG. */
+/* Creation is logged at DEBUG. */
 static void logged(void **state)
 {
 	unsigned char desc[21];

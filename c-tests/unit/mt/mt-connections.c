@@ -6,10 +6,7 @@
 
 enum { POSTS = 5000, CONNS = 12 };
 
-/*
- * A device that checks each request against its wr_id, which says what it must hold:
- * kind, thread and number.
- */
+/* A device that checks each request against its wr_id, which contains its kind, thread and number. */
 enum kind { READ, WRITE, WRITE_IMM, SEND, SEND_IMM, ATOMIC, FLUSH, KINDS };
 
 static atomic_int posted[KINDS], received, polled;
@@ -60,7 +57,7 @@ static int checking_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct 
 	return 0;
 }
 
-/* One completion for every call. */
+/* Returns one completion per call. */
 static int checking_poll_cq(struct ibv_cq *cq, int num, struct ibv_wc *wc)
 {
 	(void)cq;
@@ -115,7 +112,7 @@ static void one_connection(void **state)
 	assert_int_equal(atomic_load(&polled), THREADS * POSTS);
 }
 
-/* Requests and connections are one thread's each; the peer and the configuration are shared. */
+/* Each thread has its own requests and connections; the peer and the configuration are shared. */
 static struct rpma_conn_cfg *cfg;
 
 static void connections_of_a_thread(int index)

@@ -12,7 +12,7 @@ enum { ROUNDS = 4000 };
 
 static atomic_int lines_a, lines_b;
 
-/* Each line arrives whole: level, place and text belong together. */
+/* Each line is complete: level, place and text belong together. */
 static void check(enum rpma_log_level level, const char *file, int line, const char *function,
 		const char *format, va_list ap)
 {

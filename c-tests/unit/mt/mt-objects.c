@@ -132,7 +132,7 @@ static void one_configuration(void **state)
 	assert_int_equal(rpma_conn_cfg_set_timeout(conn_cfg, 0), 0);
 	assert_int_equal(rpma_srq_cfg_set_rq_size(srq_cfg, 0), 0);
 	mt_run(cfg_of_a_thread);
-	/* nobody touched the neighbour */
+	/* the adjacent value is unchanged */
 	assert_int_equal(rpma_conn_cfg_get_sq_size(conn_cfg, &got), 0);
 	assert_int_equal(got, 10);
 	assert_int_equal(rpma_conn_cfg_delete(&conn_cfg), 0);

@@ -10,7 +10,7 @@ static char memory[THREADS][4096];
 static struct ibv_context *context;
 static struct rpma_peer *peer;
 
-/* All find the same device, also when they are the first to ask. */
+/* All find the same device, also if theirs are the first calls. */
 static struct ibv_context *found[THREADS];
 
 static void first_use(int index)
@@ -78,7 +78,7 @@ static void own_peers(void **state)
 static int setup(void **state)
 {
 	mock_setup(state);
-	mock_ignore_memory(); /* the process's device stays */
+	mock_ignore_memory(); /* the device of the process remains */
 	setenv("RPMA_PROVIDER", "soft", 1);
 	return 0;
 }

@@ -40,7 +40,7 @@ static void mt_run(void (*run)(int index))
 {
 	struct mt_thread threads[THREADS];
 
-	mock_untracked_begin(); /* stacks of threads are not the library's */
+	mock_untracked_begin(); /* stacks of threads are not memory of the library */
 	pthread_barrier_init(&mt_start, NULL, THREADS);
 	for (int i = 0; i < THREADS; i++) {
 		threads[i].index = i;

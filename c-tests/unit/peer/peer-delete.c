@@ -15,7 +15,7 @@ static void success(void **state)
 	SILENT();
 }
 
-/* The peer is gone all the same, so the pointer is cleared. */
+/* The peer is deleted nevertheless, so the pointer is cleared. */
 static void dealloc_fails(void **state)
 {
 	struct rpma_peer *peer = fx_peer();

@@ -17,7 +17,7 @@ static void success(void **state)
 	assert_int_equal(rpma_peer_delete(&peer), 0);
 }
 
-/* Two peers on one device have a protection domain each. */
+/* Two peers on one device have separate protection domains. */
 static void two_peers(void **state)
 {
 	struct rpma_peer *a = NULL, *b = NULL;
@@ -32,7 +32,7 @@ static void two_peers(void **state)
 	fx_peer_delete(&b);
 }
 
-/* A context without the extended part is asked through the old query. */
+/* A context that is not extended is queried with ibv_query_device(). */
 static void context_not_extended(void **state)
 {
 	struct rpma_peer *peer = NULL;
@@ -70,7 +70,7 @@ static void alloc_pd_fails(void **state)
 		"ibv_alloc_pd(ctx) ! EPERM");
 }
 
-/* The only errno of a provider that has an error code of its own. */
+/* The only errno of a provider with a separate error code. */
 static void alloc_pd_out_of_memory(void **state)
 {
 	struct rpma_peer *peer = UNTOUCHED;
@@ -84,7 +84,7 @@ static void alloc_pd_out_of_memory(void **state)
 		"ibv_alloc_pd(ctx) ! ENOMEM");
 }
 
-/* errno is cleared before the call, so one that says nothing is UNKNOWN. */
+/* errno is cleared before the call, so a failure without errno is UNKNOWN. */
 static void alloc_pd_without_errno(void **state)
 {
 	struct rpma_peer *peer = UNTOUCHED;

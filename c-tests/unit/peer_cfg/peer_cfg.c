@@ -70,7 +70,7 @@ static void descriptor(void **state)
 	SILENT();
 }
 
-/* Any byte but 0 means yes, and goes out as 1 again; what follows it does not matter. */
+/* Any byte other than 0 means true, and is encoded as 1; later bytes are ignored. */
 static void from_every_descriptor(void **state)
 {
 	(void)state;

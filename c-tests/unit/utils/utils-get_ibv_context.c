@@ -91,7 +91,7 @@ static void each_remote_call_fails(void **state)
 			"rdma_resolve_addr(id0, ai0.src, ai0.dst, 1000)");
 }
 
-/* The device is found: that the id used for it cannot be destroyed is nobody's trouble. */
+/* The device is found: a failure to destroy the id is ignored. */
 static void destroying_the_id_fails(void **state)
 {
 	struct ibv_context *ctx = NULL;
@@ -107,7 +107,7 @@ static void destroying_the_id_fails(void **state)
 		"rdma_freeaddrinfo(ai0)");
 }
 
-/* EAI_* numbers are put into words; "see errno" leads to errno. */
+/* EAI_* numbers are translated; for EAI_SYSTEM, errno is. */
 static void lookup_fails(void **state)
 {
 	struct ibv_context *ctx = UNTOUCHED;

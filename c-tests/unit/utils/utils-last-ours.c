@@ -30,7 +30,7 @@ static void an_argument(void **state)
 	assert_string_equal(rpma_err_last(), "rpma_peer_new: ibv_ctx is NULL");
 }
 
-/* An invalid argument is named, with its value where that is short; it is not logged. */
+/* The text names the invalid argument, with its value if that is short; it is not logged. */
 static void each_argument(void **state)
 {
 	struct rpma_peer *peer = fx_peer();
@@ -80,7 +80,7 @@ static void each_argument(void **state)
 	INVAL(rpma_cq_get_wc(cq, 0, wc, NULL), "rpma_cq_get_wc: num_entries_got is NULL");
 	INVAL(rpma_cq_get_wc(cq, 0, wc, &(int){0}), "rpma_cq_get_wc: num_entries is less than 1");
 	INVAL(rpma_cq_get_wc(cq, 1, NULL, NULL), "rpma_cq_get_wc: wc is NULL");
-	/* the reason of a call is not that of the next one */
+	/* the next failed call replaces the reason */
 	INVAL(rpma_conn_delete(NULL), "rpma_conn_delete: conn_ptr is NULL");
 	assert_int_equal(mock_logged(RPMA_LOG_LEVEL_ERROR), 0);
 	fx_cfg_delete(&cfg);
@@ -107,13 +107,13 @@ static void a_call_of_the_provider(void **state)
 	rpma_log_set_threshold(RPMA_LOG_THRESHOLD, RPMA_LOG_LEVEL_DEBUG);
 	mock_forget_calls();
 	mock_forget_log();
-	/* what succeeds leaves it as it is */
+	/* a call that succeeds does not change it */
 	peer = fx_peer();
 	STARTS(rpma_err_last(), "rpma_peer_new: ibv_alloc_pd(");
 	fx_peer_delete(&peer);
 }
 
-/* A post that is refused names the operation and the queue. */
+/* The text of a failed post names the operation and the queue. */
 static void a_post(void **state)
 {
 	struct rpma_peer *peer = fx_peer();

@@ -4,7 +4,7 @@
 
 #include "fixture.h"
 
-/* General support, and both reads and writes of reliable connections. */
+/* Capable: general support, and both reads and writes of reliable connections. */
 static void capabilities(void **state)
 {
 	enum { R = IBV_ODP_SUPPORT_READ, W = IBV_ODP_SUPPORT_WRITE, S = IBV_ODP_SUPPORT_SEND };
@@ -32,7 +32,7 @@ static void capabilities(void **state)
 	}
 }
 
-/* The output is cleared first: the one function that writes it and then fails. */
+/* The output is cleared first: the only function that writes it and then fails. */
 static void query_fails(void **state)
 {
 	int capable = 77;
@@ -57,7 +57,7 @@ static void context_not_extended(void **state)
 	CALLS("ibv_query_device(ctx)");
 }
 
-/* An operation that says it is not there is the same as one that is not there. */
+/* An operation that fails with EOPNOTSUPP counts as missing. */
 static void query_not_supported(void **state)
 {
 	int capable = 77;

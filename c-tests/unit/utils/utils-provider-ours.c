@@ -59,7 +59,7 @@ static struct ibv_context *served_by_software(void)
 	return ctx;
 }
 
-/* Objects stay with the provider that their context is of; the next context may be another's. */
+/* Objects belong to the provider of their context; the next context may be of another provider. */
 static void soft(void **state)
 {
 	struct rpma_peer *peer = NULL;
@@ -86,7 +86,7 @@ static bool machine_has_device(void)
 	return found;
 }
 
-/* By itself: a device if there is one, else software and a line that says so. */
+/* auto: a device if there is one, otherwise software, which is logged. */
 static void automatic(void **state)
 {
 	struct ibv_context *ctx = NULL;
@@ -106,7 +106,7 @@ static void automatic(void **state)
 	served_by_software();
 }
 
-/* The process's software device stays. */
+/* The software device of the process remains. */
 static int stays(void **state)
 {
 	mock_setup(state);
