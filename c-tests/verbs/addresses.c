@@ -40,7 +40,7 @@ bound_t(struct side *side)
 	say(side, 'D');
 }
 
-/* An address that an identifier of another process is bound to, or listens on. */
+/* An address to which an identifier of another process is bound, or on which it listens. */
 static void
 bound_i(struct side *side)
 {

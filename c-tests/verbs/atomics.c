@@ -28,7 +28,7 @@ change(struct end *end, enum ibv_wr_opcode opcode, struct ibv_mr *mr, uint64_t *
 	return wc;
 }
 
-/* One operation that is to succeed: what the word was. */
+/* Executes an operation that must succeed. Returns the previous value of the word. */
 static uint64_t
 was(struct end *end, enum ibv_wr_opcode opcode, struct ibv_mr *mr, uint64_t *result, uint64_t compare_add, uint64_t swap,
 	const struct place *place)
@@ -135,7 +135,7 @@ at_once(struct side *side, uint64_t *words, int file)
 	pthread_join(thread, NULL);
 	EXPECT(words[0] == words[1] * BY_PROCESSOR + 2 * ROUNDS, "%llx after %llu by the processor", (unsigned long long)words[0],
 		(unsigned long long)words[1]);
-	EXPECT(waitpid(-1, NULL, __WALL | WNOHANG) == -1 && errno == ECHILD, "a process is left over");
+	EXPECT(waitpid(-1, NULL, __WALL | WNOHANG) == -1 && errno == ECHILD, "a child process remains");
 	DONE(ibv_dereg_mr(mrs[0]));
 	DONE(ibv_dereg_mr(mrs[1]));
 	close_end(&second);
@@ -232,7 +232,7 @@ stopped_i(struct side *side)
 	learn(side, &place, sizeof(place));
 	second = place;
 	second.addr += 8;
-	/* the target has taken part in operations of both kinds, and has nothing left to do */
+	/* the target has taken part in operations of both kinds, and is idle */
 	EXPECT(was(&end, add, mr, words, 3, 0, &place) == 0, "%llu", (unsigned long long)words[0]);
 	words[1] = 0;
 	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_WRITE, mr, words + 1, 8, second.addr, second.rkey);
@@ -262,8 +262,8 @@ stopped_i(struct side *side)
 }
 
 /*
- * An operation that the target refuses: its status, and the word is as before. The connection ends, so each
- * has one of its own.
+ * The target refuses an operation: its status; the word stays unchanged. The connection ends, so each case
+ * has a separate one.
  */
 static void
 refusing(struct side *side, int access, bool unmapped)
@@ -341,7 +341,7 @@ unmapped_i(struct side *side)
 	refused(side, 0, IBV_WC_REM_ACCESS_ERR);
 }
 
-/* A window of type 1 with the right to atomic operations alone, on a region that has no remote rights. */
+/* A window of type 1 with the right to atomic operations only, on a region without remote rights. */
 static void
 window_t(struct side *side)
 {
@@ -387,7 +387,7 @@ window_i(struct side *side)
 	close_with_memory(&end, mr);
 }
 
-/* The same two operations, built call by call. */
+/* The same two operations with the functions of an extended queue pair. */
 static void
 extended_t(struct side *side)
 {

@@ -20,7 +20,7 @@
 static int refused;
 static char *refused_at;
 
-/* Before that of the C library, also for libibverbs. */
+/* Overrides that of the C library, also for libibverbs. */
 int
 madvise(void *addr, size_t length, int advice)
 {
@@ -31,7 +31,7 @@ madvise(void *addr, size_t length, int advice)
 	return (int)syscall(SYS_madvise, addr, length, advice);
 }
 
-/* Memory with nothing beside it that could be advised together with it. */
+/* Memory without a neighbouring mapping, which madvise() could cover together with it. */
 static char *
 island(int protection)
 {
@@ -42,7 +42,7 @@ island(int protection)
 	return memory + SIZE;
 }
 
-/* Whether a child has the memory. */
+/* Whether a child inherits the memory. */
 static bool
 child_has(const char *memory)
 {
@@ -82,7 +82,7 @@ kept_i(struct side *side)
 	connect_end(&end, side);
 	mr = REG_MR(end.pd, memory, SIZE, FULL);
 	EXPECT(child_has(memory) == !marks);
-	/* until the last region has gone */
+	/* until the last region is deregistered */
 	second = ibv_reg_mr_iova(end.pd, memory, SIZE, 0, FULL);
 	MADE(second);
 	DONE(ibv_dereg_mr(mr));
@@ -91,7 +91,7 @@ kept_i(struct side *side)
 	EXPECT(child_has(memory) && child_has(other) == !marks);
 	DONE(ibv_dereg_mr(second));
 	EXPECT(child_has(other));
-	/* a region that is not made keeps nothing */
+	/* a failed registration changes nothing */
 	EXPECT(ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_REMOTE_WRITE) == NULL && errno == EINVAL);
 	EXPECT(child_has(memory));
 	say(side, 'd');
@@ -112,7 +112,7 @@ results_i(struct side *side)
 	connect_end(&end, side);
 	mr = REG_MR(end.pd, old, SIZE, FULL);
 
-	/* the new memory cannot be kept: the region is as before */
+	/* MADV_DONTFORK fails for the new memory: the region is unchanged */
 	refused = MADV_DONTFORK;
 	refused_at = new;
 	code = ibv_rereg_mr(mr, TRANSLATION, NULL, new, SIZE, 0);
@@ -122,8 +122,8 @@ results_i(struct side *side)
 	DONE(ibv_rereg_mr(mr, TRANSLATION, NULL, old, SIZE, 0));
 
 	/*
-	 * the old one cannot be given back: ibv_dofork_range() of libibverbs 44 says that it is, else this
-	 * were IBV_REREG_MR_ERR_DO_FORK_OLD
+	 * MADV_DOFORK fails for the old memory: ibv_dofork_range() of libibverbs 44 reports success,
+	 * otherwise this were IBV_REREG_MR_ERR_DO_FORK_OLD
 	 */
 	refused = MADV_DOFORK;
 	refused_at = old;
@@ -133,8 +133,8 @@ results_i(struct side *side)
 	refused = 0;
 
 	/*
-	 * memory that may not be read: the command fails, and the region is of no use any more; likewise for
-	 * the new memory
+	 * memory that may not be read: the command fails, and the region is no longer valid; MADV_DOFORK
+	 * fails for the new memory
 	 */
 	refused = MADV_DOFORK;
 	refused_at = barred;

@@ -55,7 +55,7 @@ maps_memory_of(pid_t other)
 	if (on_device() || (local != NULL && strcmp(local, "1") != 0 && strcmp(local, "auto") != 0))
 		return false;
 	process = (int)syscall(SYS_pidfd_open, other, 0);
-	/* each process has this descriptor */
+	/* each process has one with this number */
 	copy = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, STDERR_FILENO, 0);
 	if (process >= 0)
 		close(process);

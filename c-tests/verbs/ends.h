@@ -14,7 +14,7 @@
 #include <rdma/rdma_verbs.h>
 #include <string.h>
 
-/* A call that is to succeed: 0, or not NULL. */
+/* A call that must return 0, or a pointer other than NULL. */
 #define DONE(call) EXPECT((call) == 0, "%s", strerror(errno))
 #define MADE(pointer) EXPECT((pointer) != NULL, "%s", strerror(errno))
 
@@ -26,35 +26,37 @@
 		made_;                                                                             \
 	})
 
-/* A transfer() that completes so. */
+/* A transfer() that must complete with this status. */
 #define EXPECT_TRANSFER(expected, ...)                                                             \
 	do {                                                                                       \
 		enum ibv_wc_status status_ = transfer(__VA_ARGS__);                                \
 		EXPECT(status_ == (expected), "%s", ibv_wc_status_str(status_));                   \
 	} while (0)
 
-/* One side of a connection with a queue pair whose completion queues rdma_cm has made. */
+/* One side of a connection; rdma_cm has created the completion queues of its queue pair. */
 struct end {
 	struct rdma_cm_id *listener; /* of the target */
 	struct rdma_cm_id *id;
 	struct ibv_pd *pd;
 };
 
-/* What one side tells the other of its memory. */
+/* The address and key of memory that one side offers. */
 struct place {
 	uint64_t addr;
 	uint32_t rkey;
 	uint32_t length;
 };
 
-/* The target creates its end when the initiator asks for a connection; both return when it is established. */
+/*
+ * The target creates its end when the connection request arrives; both return when the connection is
+ * established.
+ */
 void accept_end(struct end *end, struct side *side);
 void connect_end(struct end *end, struct side *side);
 void close_end(struct end *end);
 
 /*
- * The same with a queue pair of these attributes, and in a protection domain that is the caller's unless it
- * is NULL.
+ * The same with a queue pair of these attributes, in the protection domain of the caller unless that is NULL.
  */
 void accept_end_with(struct end *end, struct side *side, struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
 void connect_end_with(struct end *end, struct side *side, struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
@@ -68,32 +70,29 @@ void connect_end_extended(struct end *end, struct side *side, uint64_t send_ops_
 /* Attributes as accept_end() and connect_end() use them. */
 struct ibv_qp_init_attr end_attributes(void);
 
-/* A device without a connection: that of an identifier whose address has been resolved. */
+/* The device without a connection: that of an identifier whose address has been resolved. */
 struct ibv_context *device_of(struct side *side, struct rdma_cm_id **id);
 
-/* Whether the device is a real one, whatever the tests' expectations of it are. */
+/* Whether the device is one of the kernel, not soft0. */
 bool on_device(void);
 
 /* For test.missing, of tests of soft0 only: "" on a real device. */
 const char *not_soft(void);
 
 /*
- * Whether this process may map a memfd of the other one, and is to do so: else the target executes operations
- * on words.
+ * Whether this process may map a memfd of the other one, and direct access is on. Otherwise the target
+ * executes operations on words.
  */
 bool maps_memory_of(pid_t other);
 
-/* Sends bytes to the other process, and receives them, beside the connection. */
+/* Sends bytes to the other process, or receives them, over the socket of the harness. */
 void tell(struct side *side, const void *what, size_t size);
 void learn(struct side *side, void *what, size_t size);
 
-/* Registers memory and tells the other side where it is. */
+/* Registers memory and sends its address and key to the other side. */
 struct ibv_mr *offer(struct end *end, struct side *side, void *memory, size_t length, int access);
 
-/*
- * The initiator's end with a region for its own use, and the target's end with one that it offers; they go
- * together.
- */
+/* The initiator's end with a local region, and the target's end with one that it offers; used together. */
 struct ibv_mr *connect_with_memory(struct end *end, struct side *side, void *memory, size_t length);
 struct ibv_mr *accept_with_memory(struct end *end, struct side *side, void *memory, size_t length, int access);
 void close_with_memory(struct end *end, struct ibv_mr *mr);

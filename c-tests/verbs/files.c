@@ -37,7 +37,7 @@ content(const char *format, int index)
 	EXPECT(fd >= 0, "%s: %s", path, strerror(errno));
 	n = read(fd, text, sizeof(text) - 1);
 	EXPECT(n > 0 && text[n - 1] == '\n', "%s: %zd", path, n);
-	EXPECT(read(fd, text + n, 1) == 0, "%s has an end", path);
+	EXPECT(read(fd, text + n, 1) == 0, "%s is longer than the first read", path);
 	DONE(close(fd));
 	text[n - 1] = '\0';
 	return text;
@@ -74,7 +74,7 @@ files_i(struct side *side)
 	FAILS(EACCES, open(PORT "/pkeys/0", O_WRONLY));
 	FAILS(EINVAL, readlink(PORT "/pkeys/0", link, sizeof(link)));
 
-	/* a hole can be opened, but not read */
+	/* a file of an empty entry can be opened, but not read */
 	fd = open(PORT "/gid_attrs/types/255", O_RDONLY);
 	EXPECT(fd >= 0, "%s", strerror(errno));
 	FAILS(EINVAL, read(fd, &byte, 1));
@@ -156,7 +156,7 @@ static void
 others_i(struct side *side)
 {
 	char directory[] = "/tmp/files-XXXXXX", file[64], fifo[64], link[64], target[16];
-	const char *volatile nowhere = NULL; /* the compiler rejects NULL */
+	const char *volatile nowhere = NULL; /* the compiler rejects the literal NULL */
 	struct stat found;
 	pthread_t thread;
 	void *result;

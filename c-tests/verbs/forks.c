@@ -20,7 +20,7 @@
 #define LAST 1000000
 #define FULL (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 
-/* What the initiator does all the time: it writes a pattern to the target, and reads it back. */
+/* The initiator continuously writes a pattern to the target, and reads it back. */
 struct traffic {
 	struct end end;
 	struct place place;
@@ -38,7 +38,7 @@ once_around(struct traffic *traffic, unsigned seed)
 	fill_pattern(traffic->out, SIZE, seed);
 	EXPECT_TRANSFER(IBV_WC_SUCCESS, &traffic->end, IBV_WR_RDMA_WRITE, traffic->from, traffic->out, SIZE, traffic->place.addr, traffic->place.rkey);
 	EXPECT_TRANSFER(IBV_WC_SUCCESS, &traffic->end, IBV_WR_RDMA_READ, traffic->to, traffic->in, SIZE, traffic->place.addr, traffic->place.rkey);
-	check_pattern(traffic->in, SIZE, seed, "what came back");
+	check_pattern(traffic->in, SIZE, seed, "what was read back");
 }
 
 static void *
@@ -75,7 +75,7 @@ wait_for_rounds(struct traffic *traffic, unsigned more)
 		sleep_ms(1);
 }
 
-/* The last pattern is one that the target knows. */
+/* The last pattern is the one that the target expects. */
 static void
 finish(struct traffic *traffic)
 {
@@ -102,8 +102,8 @@ reap(pid_t pid)
 }
 
 /*
- * Children that end at once, that execute another program, and that call what destroys their copies of things
- * at the end of a program.
+ * Children that end immediately, that execute another program, and that call the functions that destroy
+ * objects at the end of a program.
  */
 static void
 fork_children(void)
@@ -124,7 +124,7 @@ fork_children(void)
 	}
 }
 
-/* A child that shares the pages of its parent's regions until it is told to end. */
+/* A child that shares the pages of its parent's regions until the parent ends it. */
 static pid_t
 sleeping_child(void)
 {
@@ -160,11 +160,11 @@ forking_t(struct side *side, bool init)
 	child = sleeping_child();
 	say(side, 'f');
 	hear(side, 'f');
-	/* nobody else has ended this connection */
+	/* the connection has not ended */
 	EXPECT(poll(&(struct pollfd){.fd = end.id->channel->fd, .events = POLLIN}, 1, 0) == 0, "an event");
 	say(side, 'e');
 	hear(side, 'd');
-	/* what the peer wrote last is here, not in the child's copy */
+	/* the last writes of the peer are in the memory of this process, not in the child's copy */
 	check_pattern(memory, SIZE, LAST, "the target's memory");
 	end_child(child);
 	close_with_memory(&end, mr);
@@ -201,8 +201,8 @@ static void init_t(struct side *side) { forking_t(side, true); }
 static void init_i(struct side *side) { forking_i(side, true); }
 
 /*
- * A child that destroys what it must not touch reaches neither the connection nor the peer. It may wait for
- * ever for a thread that it has not: the other one of its parent was in a call, too.
+ * A child that destroys objects of its parent affects neither the connection nor the peer. It may block
+ * forever on a lock of a thread that it does not have: the other thread of its parent was in a call.
  */
 static void
 stays_t(struct side *side)
@@ -239,7 +239,7 @@ destroying_i(struct side *side)
 	say(side, 'd');
 }
 
-/* A child has objects and connections of its own, while its parent's go on. */
+/* A child has its own objects and connections, while those of its parent continue. */
 static void
 child_target(struct side *side, int sync)
 {
@@ -260,7 +260,7 @@ connecting_t(struct side *side)
 
 	mr = accept_with_memory(&end, side, memory, SIZE, FULL);
 	hear(side, 'c');
-	/* the port is the listener's of this process, which the child must not use */
+	/* the listener of this process uses the port, and the child must not use that listener */
 	DONE(rdma_destroy_id(end.listener));
 	end.listener = NULL;
 	pid = fork();

@@ -19,7 +19,7 @@ nothing(struct side *side)
 	(void)side;
 }
 
-/* A target with memory that is not to change. */
+/* A target with memory that must not change. */
 static void
 untouched_t(struct side *side)
 {
@@ -36,8 +36,8 @@ untouched_t(struct side *side)
 }
 
 /*
- * Lists of requests of which one is wrong: those before it are posted, it is what bad_wr says, those behind
- * it are not.
+ * Lists of requests with an invalid one: those before it are posted, bad_wr points to it, and those after it
+ * are not posted.
  */
 #define MOST 64 /* entries, more than any queue pair here has */
 
@@ -80,7 +80,7 @@ open_lists(struct lists *lists, struct side *side)
 	reset(lists);
 }
 
-/* It is still a connection, and nothing has been posted but what has completed. */
+/* The connection still works, and only the requests that have completed were posted. */
 static void
 close_lists(struct lists *lists, struct side *side)
 {
@@ -140,15 +140,15 @@ limits_i(struct side *side)
 
 	lists.receive[1].sg_list = lists.many;
 	lists.receive[1].num_sge = (int)lists.cap.max_recv_sge + 1;
-	refused_receive(&lists, __LINE__); /* of which the first one was posted */
-	/* there is room for as many as was said, and not for any number */
+	refused_receive(&lists, __LINE__); /* the first one of which was posted */
+	/* the queue has at least the reported size, and is limited */
 	while ((ret = ibv_post_recv(lists.end.id->qp, &lists.receive[2], &bad)) == 0)
 		EXPECT(posted++ < 2 * lists.cap.max_recv_wr, "");
 	EXPECT(ret == ENOMEM && bad == &lists.receive[2] && posted >= lists.cap.max_recv_wr, "%d after %u receives", ret, posted);
 	close_lists(&lists, side);
 }
 
-/* What makes no sense at all. */
+/* Invalid values of each argument. */
 static void
 absurd_i(struct side *side)
 {
@@ -171,13 +171,13 @@ absurd_i(struct side *side)
 	refused_send(&lists, __LINE__);
 	lists.receive[1].sg_list = NULL;
 	refused_receive(&lists, __LINE__);
-	/* of a length that is a lie: nothing is read from there */
+	/* a wrong length of inline data: the data are not read */
 	lists.many[0].length = UINT32_MAX;
 	lists.send[1].sg_list = lists.many;
 	lists.send[1].opcode = IBV_WR_SEND;
 	lists.send[1].send_flags = IBV_SEND_INLINE;
 	refused_send(&lists, __LINE__);
-	/* together longer than a message can be, and than 32 bits can say */
+	/* the total exceeds the length of a message, and 32 bits */
 	for (int i = 0; i < 4; i++)
 		lists.many[i].length = UINT32_MAX;
 	lists.send[1].sg_list = lists.many;
@@ -187,7 +187,7 @@ absurd_i(struct side *side)
 }
 
 /*
- * Local memory that a request must not have. The request fails, neither side's memory changes, and the
+ * Invalid local memory of a request. The request fails, the memory of neither side changes, and the
  * connection ends.
  */
 enum local { GONE, OTHER_PD, TOO_LONG, WRAPS, BEFORE, NOT_WRITABLE, NO_SUCH_KEY };
@@ -227,10 +227,10 @@ local_i(struct side *side, enum local what)
 	DONE(ibv_post_send(end.id->qp, &wr, &bad));
 	wc = next_send(&end);
 	EXPECT(wc.wr_id == 1 && wc.status == IBV_WC_LOC_PROT_ERR, "%s", ibv_wc_status_str(wc.status));
-	/* rxe has placed what came before */
+	/* rxe has placed the packets before */
 	if (!on_device())
 		check_bytes(memory, SIZE / 2, 'i', "the initiator's memory");
-	check_bytes(memory + SIZE / 2, SIZE / 2, 'i', "what is behind the region");
+	check_bytes(memory + SIZE / 2, SIZE / 2, 'i', "the memory after the region");
 	if (what != GONE)
 		DONE(ibv_dereg_mr(mr));
 	DONE(ibv_dealloc_pd(other));
@@ -246,7 +246,7 @@ static void before_i(struct side *side) { local_i(side, BEFORE); }
 static void not_writable_i(struct side *side) { local_i(side, NOT_WRITABLE); }
 static void no_such_key_i(struct side *side) { local_i(side, NO_SUCH_KEY); }
 
-/* Remote memory that a request must not have; it is a read, so it fails itself. */
+/* Invalid remote memory of a request: a read, so the request itself fails. */
 static void
 remote_t(struct side *side, enum local what)
 {
@@ -303,7 +303,7 @@ static void remote_wraps_t(struct side *side) { remote_t(side, WRAPS); }
 static void remote_before_t(struct side *side) { remote_t(side, BEFORE); }
 static void remote_no_such_key_t(struct side *side) { remote_t(side, NO_SUCH_KEY); }
 
-/* A receive with memory that it must not have, or with too little: it fails, and so does the message. */
+/* A receive with invalid memory, or with too little: it fails, and so does the message. */
 static void
 receive_t(struct side *side, bool is_short)
 {
@@ -322,10 +322,10 @@ receive_t(struct side *side, bool is_short)
 	DONE(ibv_post_recv(end.id->qp, &wr, &bad));
 	say(side, 'r');
 	wc = next_recv(&end);
-	/* rxe makes no difference between its errors */
+	/* rxe reports the same error for both */
 	EXPECT(wc.wr_id == 6 && wc.status == (on_device() ? IBV_WC_LOC_QP_OP_ERR : is_short ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR), "%s",
 		ibv_wc_status_str(wc.status));
-	check_bytes(memory + 8, SIZE - 8, 0, "what is behind the receive");
+	check_bytes(memory + 8, SIZE - 8, 0, "the memory after the receive");
 	if (!is_short) {
 		check_bytes(memory, 8, 0, "deregistered memory");
 	} else {
@@ -350,12 +350,12 @@ message_i(struct side *side)
 	connect_end(&end, side);
 	hear(side, 'r');
 	DONE(ibv_post_send(end.id->qp, &wr, &bad));
-	next_send(&end); /* it may have been sent before it failed there */
+	next_send(&end); /* it may complete before it fails at the target */
 	say(side, 'd');
 	close_end(&end);
 }
 
-/* Sizes and numbers that no object can have. */
+/* Sizes and numbers above the limits of the objects. */
 static void
 sizes_i(struct side *side)
 {
@@ -428,7 +428,7 @@ sizes_i(struct side *side)
 	EXPECT(ibv_query_gid(device, 1, -1, &gid) == -1 && ibv_query_gid(device, 0, 0, &gid) == -1, "");
 	EXPECT(ibv_query_pkey(device, 1, 10000, &pkey) == -1 && ibv_query_pkey(device, 9, 0, &pkey) == -1, "");
 
-	/* the device still makes the smallest of each */
+	/* the device still creates the smallest of each */
 	attr = end_attributes();
 	attr.send_cq = attr.recv_cq = cq;
 	DONE(rdma_create_qp(id, pd, &attr));
@@ -439,7 +439,7 @@ sizes_i(struct side *side)
 	rdma_destroy_id(id);
 }
 
-/* Objects are destroyed in an order that leaves none without what it needs. */
+/* An object that others need cannot be destroyed before them. */
 static void
 order_i(struct side *side)
 {
@@ -482,7 +482,7 @@ order_i(struct side *side)
 	rdma_destroy_id(id);
 }
 
-/* Calls of rdma_cm without what they need, or at the wrong time. */
+/* Calls of rdma_cm in the wrong state. */
 static void
 calls_i(struct side *side)
 {
@@ -516,7 +516,7 @@ calls_i(struct side *side)
 	REFUSES(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &one, 2));
 	EXPECT(rdma_get_src_port(id) == 0 && rdma_get_dst_port(id) == 0, "");
 
-	/* an event that nobody could have taken is still there */
+	/* an event that could not be fetched is still pending */
 	DONE(rdma_resolve_addr(id, NULL, found->ai_dst_addr, 2000));
 	fd.fd = channel->fd;
 	EXPECT(poll(&fd, 1, 5000) == 1, "no event");
@@ -532,8 +532,8 @@ calls_i(struct side *side)
 }
 
 /*
- * Objects of another device, as a program with an adapter might mix them up. There is none here, so they are
- * made up: all that anybody may look at is whose they are.
+ * Objects of another device, as a program with an adapter might confuse them. There is no adapter here, so
+ * they are imitated: the library may read only their device.
  */
 static void
 foreign_i(struct side *side)
@@ -543,7 +543,7 @@ foreign_i(struct side *side)
 	struct ibv_context *adapter = calloc(1, sizeof(*adapter));
 	struct ibv_pd *pd = ibv_alloc_pd(device);
 	struct ibv_cq *cq = ibv_create_cq(device, 8, NULL, NULL, 0);
-	/* the end of each is the end of mapped memory: who looks further is ended by a signal */
+	/* each ends at the end of mapped memory: an access beyond it raises a signal */
 #define FOREIGN(type, object)                                                                      \
 	struct type *object = (struct type *)(void *)(pages(2 * SIZE) + SIZE - sizeof(struct type)); \
 	DONE(mprotect((char *)(void *)object + sizeof(struct type), SIZE, PROT_NONE));             \
@@ -558,7 +558,7 @@ foreign_i(struct side *side)
 	struct ibv_cq_init_attr_ex queue = {.cqe = 8, .channel = foreign_channel};
 	struct ibv_srq_init_attr shared = {.attr = {.max_wr = 8, .max_sge = 1}};
 	struct ibv_qp_init_attr attr = end_attributes();
-	/* with the protection domain alone the inline function would be that of the adapter */
+	/* with only the protection domain, the inline function would call that of the adapter */
 	struct ibv_qp_init_attr_ex extended = {.cap = attr.cap, .qp_type = IBV_QPT_RC,
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .pd = foreign_pd, .send_cq = cq, .recv_cq = cq};
 	struct ibv_mw_bind bind = {.bind_info = {.mr = foreign_mr, .addr = 0, .length = 8}};
@@ -616,7 +616,7 @@ foreign_i(struct side *side)
 	free(adapter);
 }
 
-/* NULL for what a structure or a call cannot do without, and an identifier that has no device yet. */
+/* NULL for required members and arguments, and an identifier without a device. */
 static void
 null_i(struct side *side)
 {
@@ -666,8 +666,8 @@ null_i(struct side *side)
 }
 
 /*
- * A queue pair that is destroyed with requests and receives outstanding, and while the peer sends: nothing of
- * it is ever seen again.
+ * A queue pair is destroyed with outstanding requests and receives, while the peer sends: it generates no
+ * further completion.
  */
 static void
 destroyed_t(struct side *side)
@@ -708,13 +708,13 @@ destroyed_i(struct side *side)
 		DONE(ibv_post_send(end.id->qp, &wr, &bad));
 	rdma_destroy_qp(end.id);
 	EXPECT(end.id->qp == NULL, "");
-	/* what had completed before may be there, none of it failed, and nothing comes later */
+	/* earlier completions may be in the queue, none of which has failed; later ones do not appear */
 	while (ibv_poll_cq(cq, 1, &wc) == 1)
 		EXPECT(wc.wr_id == 1 && wc.status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(wc.status));
 	DONE(ibv_dereg_mr(mr));
 	DONE(munmap(memory, SIZE));
 	sleep_ms(20);
-	EXPECT(ibv_poll_cq(cq, 1, &wc) == 0, "a completion of a queue pair that is destroyed");
+	EXPECT(ibv_poll_cq(cq, 1, &wc) == 0, "a completion of a destroyed queue pair");
 	DONE(ibv_destroy_cq(cq));
 	DONE(ibv_dealloc_pd(pd));
 	rdma_disconnect(end.id);

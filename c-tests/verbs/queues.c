@@ -60,7 +60,7 @@ limit_i(struct side *side)
 	MADE(pd);
 	srq = ibv_create_srq(pd, &init);
 	MADE(srq);
-	DONE(ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT)); /* there are 0 receives, which is below it */
+	DONE(ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT)); /* there are no receives, which is below the limit */
 	EXPECT(poll(&fd, 1, 5000) == 1, "no event");
 	DONE(ibv_get_async_event(device, &event));
 	EXPECT(event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED && event.element.srq == srq, "event %d", event.event_type);
@@ -74,7 +74,7 @@ limit_i(struct side *side)
 	rdma_destroy_id(id);
 }
 
-/* The event that a queue pair is expected to have next. */
+/* The next event must be this one, of this queue pair. */
 static void
 expect_event(struct ibv_context *device, enum ibv_event_type type, struct ibv_qp *qp)
 {
@@ -87,7 +87,7 @@ expect_event(struct ibv_context *device, enum ibv_event_type type, struct ibv_qp
 	ibv_ack_async_event(&event);
 }
 
-/* A connection that fails is told on both sides: the initiator reads where it may not. */
+/* A connection that fails raises an event on both sides: the initiator reads memory without the right. */
 static void
 fatal_t(struct side *side)
 {
@@ -123,8 +123,8 @@ fatal_i(struct side *side)
 }
 
 /*
- * In strict mode a completion queue that is overrun is in error: once, with the queue pair, and the other
- * side sees the connection end.
+ * In strict mode an overrun completion queue enters the error state once, with its queue pair, and the
+ * connection ends at the other side.
  */
 #define ENTRIES 4
 #define WRITES 16
@@ -136,7 +136,8 @@ overrun_t(struct side *side)
 }
 
 /*
- * Writes without a poll, into a queue with too few entries; says how many of the completions were successful.
+ * Posts more writes than the completion queue has entries, without polling. Returns the number of successful
+ * completions.
  */
 static unsigned
 overrun(struct side *side, bool ignored, struct end *end, struct ibv_cq **cq)
@@ -203,8 +204,8 @@ overrun_i(struct side *side)
 }
 
 /*
- * Without strict mode, and where the program says that it does not mind, every completion comes when there is
- * room.
+ * Without strict mode, and with IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN, each completion is added once the queue
+ * has room.
  */
 static void
 roomy(struct side *side, bool ignored)
@@ -236,8 +237,8 @@ ignored_overrun_i(struct side *side)
 }
 
 /*
- * A message that finds no receive is repeated as often as the connection permits, here once; in strict mode
- * with the time between that it has.
+ * A message without a receive is repeated as often as the connection permits, here once; in strict mode with
+ * the delay of the queue pair.
  */
 static void
 unreceived_t(struct side *side)
@@ -282,7 +283,7 @@ unreceived_i(struct side *side)
 }
 
 /*
- * With a shared receive queue the program learns when a queue pair takes nothing from it any more; here the
+ * An event reports that a queue pair takes no more receives from its shared receive queue; here after the
  * other side has disconnected.
  */
 static void
@@ -321,7 +322,7 @@ last_wqe_i(struct side *side)
 	close_end(&end);
 }
 
-/* Requests built call by call, completions shown one by one. */
+/* Requests and completions with the functions of extended queue pairs and completion queues. */
 static void
 extended_t(struct side *side)
 {
@@ -372,7 +373,7 @@ extended_i(struct side *side)
 	qp = ibv_qp_to_qp_ex(id->qp);
 	MADE(qp);
 
-	/* nothing is posted by what is given up */
+	/* an aborted request is not posted */
 	ibv_wr_start(qp);
 	qp->wr_id = 99;
 	qp->wr_flags = IBV_SEND_SIGNALED;
@@ -383,7 +384,8 @@ extended_i(struct side *side)
 	ibv_wr_start(qp);
 	qp->wr_id = 1;
 	/*
-	 * no page asks for the flag, but rxe takes the addresses of the data for those of a region without it
+	 * no manual page requires the flag, but without it rxe treats the addresses of the data as those of a
+	 * region
 	 */
 	qp->wr_flags = on_device() ? IBV_SEND_INLINE : 0;
 	ibv_wr_rdma_write(qp, place.rkey, place.addr);
@@ -398,11 +400,11 @@ extended_i(struct side *side)
 	DONE(ibv_wr_complete(qp));
 	memset(data, 'x', sizeof(data));
 
-	/* the first error is what the last call returns */
+	/* the last call returns the first error */
 	ibv_wr_start(qp);
 	ibv_wr_rdma_write(qp, place.rkey, place.addr);
 	ibv_wr_set_inline_data(qp, memory, 1000);
-	/* no page says which error it is */
+	/* no manual page specifies the error */
 	EXPECT(ibv_wr_complete(qp) == (on_device() ? ENOSPC : EINVAL), "1000 bytes of inline data");
 
 	for (uint64_t expected = 2; expected <= 3;) {
@@ -430,7 +432,7 @@ extended_i(struct side *side)
 	rdma_destroy_id(id);
 }
 
-/* The time of the clock of the device. */
+/* The time of the device clock. */
 static uint64_t
 device_time(struct ibv_context *device)
 {
@@ -452,7 +454,7 @@ wall_time(void)
 
 #define WALL_SLACK 1000000 /* in nanoseconds: both clocks are read one after the other */
 
-/* A completion has the time when it was added to its queue, not when it was polled. */
+/* The time of a completion is that when it was added to the queue, not when it was polled. */
 static void
 times_i(struct side *side)
 {
@@ -523,8 +525,7 @@ times_i(struct side *side)
 #define AT_ONCE 8
 
 /*
- * The requests of a peer that connects several times at once come in the order of its calls: programs count
- * on it.
+ * Simultaneous connection requests of a peer are reported in the order of its calls: programs depend on it.
  */
 static void
 order_t(struct side *side)
@@ -547,7 +548,7 @@ order_t(struct side *side)
 
 			DONE(rdma_get_cm_event(channel, &event));
 			EXPECT(event->event == RDMA_CM_EVENT_CONNECT_REQUEST, "%s", rdma_event_str(event->event));
-			EXPECT(*(const unsigned char *)event->param.conn.private_data == i, "request %u came as number %u of round %d",
+			EXPECT(*(const unsigned char *)event->param.conn.private_data == i, "request %u was reported as number %u of round %d",
 				*(const unsigned char *)event->param.conn.private_data, i, round);
 			id = event->id;
 			rdma_ack_cm_event(event);
@@ -603,7 +604,7 @@ order_i(struct side *side)
 	rdma_destroy_event_channel(channel);
 }
 
-/* What a queue pair is, in its life. */
+/* The states of a queue pair. */
 static void
 states_i(struct side *side)
 {
@@ -630,8 +631,8 @@ states_i(struct side *side)
 }
 
 /*
- * A queue pair of ibv_create_qp is in RESET, where it takes no receives, and one of rdma_create_qp in INIT,
- * where it does.
+ * A queue pair of ibv_create_qp is in RESET, in which no receives can be posted, and one of rdma_create_qp in
+ * INIT, in which they can.
  */
 static void
 created_i(struct side *side)
@@ -651,7 +652,7 @@ created_i(struct side *side)
 	qp = ibv_create_qp(pd, &init);
 	MADE(qp);
 	EXPECT(qp->state == IBV_QPS_RESET, "state %d", qp->state);
-	/* rxe's user-space driver does not store which one it refuses */
+	/* the user-space driver of rxe does not set bad_wr */
 	EXPECT(ibv_post_recv(qp, &receive, &bad) == EINVAL && (on_device() || bad == &receive), "a receive in RESET");
 	DONE(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 	EXPECT(qp->state == IBV_QPS_INIT, "state %d", qp->state);
@@ -662,7 +663,7 @@ created_i(struct side *side)
 	attr.qp_state = IBV_QPS_RESET;
 	DONE(ibv_modify_qp(qp, &attr, IBV_QP_STATE));
 	EXPECT(ibv_post_recv(qp, &receive, &bad) == EINVAL, "a receive in RESET");
-	/* which drops those that were posted */
+	/* RESET drops the posted receives */
 	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT, .port_num = 1};
 	DONE(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 	for (unsigned i = 0; i < room; i++)
@@ -717,7 +718,7 @@ states_t(struct side *side)
 	close_end(&end);
 }
 
-/* What the transport has not is refused, and nothing else happens. */
+/* Features that the transport lacks are refused, without other effects. */
 static void
 refused_i(struct side *side)
 {

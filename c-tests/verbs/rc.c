@@ -95,7 +95,7 @@ defaults(struct rc_terms *terms)
 		terms->rnr_timer = 1;
 }
 
-/* Memory of a file that exists as long as it is mapped. */
+/* Memory of an unlinked file. */
 static void *
 file_pages(size_t length)
 {
@@ -162,7 +162,7 @@ open_rc(struct rc *rc, struct side *side, struct rc_terms terms)
 	}
 }
 
-/* What one side sends to the other of a queue pair. */
+/* The data of a queue pair that one side sends to the other. */
 struct identity {
 	uint32_t number;
 	uint32_t psn;
@@ -171,8 +171,8 @@ struct identity {
 };
 
 /*
- * The PSN with which a queue pair begins: PSNs wrap after few packets. After RESET they begin elsewhere, so
- * that late packets of the former connection are duplicates.
+ * The first PSN of a queue pair: PSNs wrap after a few packets. After RESET it is another one, so that late
+ * packets of the previous connection are duplicates.
  */
 static uint32_t
 first_psn(const struct rc *rc, int i)

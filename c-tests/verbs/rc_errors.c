@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rc_errors.c -- reliable connections made by hand over RoCE: errors of requests, states, and peers that do
- * not answer
+ * rc_errors.c -- reliable connections over RoCE without rdma_cm: errors of requests, states, and peers that
+ * do not respond
  */
 #include "rc.h"
 
@@ -11,7 +11,7 @@
 #include <signal.h>
 #include <poll.h>
 
-/* Makes a connection, and holds it until the initiator is done. */
+/* Connects, and keeps the connection until the initiator is done. */
 static void
 hold(struct side *side, struct rc_terms terms)
 {
@@ -28,7 +28,7 @@ plain_t(struct side *side)
 	hold(side, (struct rc_terms){0});
 }
 
-/* A receiver that has posted no receive: the sender tries again until there is one. */
+/* Without a posted receive, the sender repeats the message until there is one. */
 static void
 late_receive_t(struct side *side)
 {
@@ -67,7 +67,7 @@ late_receive_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* There never is one: RNR_RETRY_EXC_ERR after the retries, each after min_rnr_timer (61 ms). */
+/* No receive is ever posted: RNR_RETRY_EXC_ERR after the retries, each after min_rnr_timer (61 ms). */
 static void
 no_receive_t(struct side *side)
 {
@@ -95,14 +95,11 @@ no_receive_i(struct side *side)
 	close_rc(&rc);
 }
 
-/*
- * Requests that the target refuses: their status, what is behind them flushed, what is before them carried
- * out.
- */
+/* Requests that the target refuses, and their status: later requests are flushed, earlier ones executed. */
 struct refused {
 	enum ibv_wr_opcode opcode;
 	uint32_t length;
-	uint32_t rkey_change; /* exclusive or */
+	uint32_t rkey_change; /* XOR with the key */
 	int64_t offset; /* of the target's memory */
 	int access; /* of the target's queue pair */
 	int region; /* of the target's region */
@@ -121,10 +118,7 @@ static const struct refused refusals[] = {
 	/* a right that the region does not have */
 	{IBV_WR_RDMA_WRITE, 64, 0, 0, RC_FULL, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR},
 	{IBV_WR_RDMA_READ, 64, 0, 0, RC_FULL, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR},
-	/*
-	 * one that the queue pair does not have; the last one, a word that is not aligned, is a test by
-	 * itself
-	 */
+	/* a right that the queue pair does not have; the last one, an unaligned word, is a separate test */
 	{IBV_WR_RDMA_WRITE, 64, 0, 0, IBV_ACCESS_REMOTE_READ, RC_FULL, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR},
 	{IBV_WR_RDMA_READ, 64, 0, 0, IBV_ACCESS_REMOTE_WRITE, RC_FULL, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR},
 	{IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 0, 4, RC_FULL, RC_FULL, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR},
@@ -132,7 +126,7 @@ static const struct refused refusals[] = {
 
 #define REFUSALS (sizeof(refusals) / sizeof(refusals[0]))
 
-/* Those from n to end. */
+/* The cases from n to end. */
 static void
 refuse(struct side *side, size_t n, size_t end)
 {
@@ -145,8 +139,8 @@ refuse(struct side *side, size_t n, size_t end)
 		meet(&rc);
 		meet(&rc);
 		expect_received(&rc, 1, IBV_WC_SUCCESS);
-		check_pattern(rc.memory, 16, 5, "what was sent before");
-		check_bytes(rc.memory + 16, 4096 - 16, 0, "what is refused");
+		check_pattern(rc.memory, 16, 5, "the message before it");
+		check_bytes(rc.memory + 16, 4096 - 16, 0, "the destination of the refused request");
 		/* rxe reports none */
 		if (!on_device())
 			expect_event(&rc, refusals[n].event);
@@ -234,7 +228,7 @@ too_long_t(struct side *side)
 		meet(&rc);
 		expect_received(&rc, 1, IBV_WC_LOC_LEN_ERR);
 		expect_received(&rc, 2, IBV_WC_WR_FLUSH_ERR);
-		check_bytes(rc.memory + room, 8192 - room, 0, "the bytes behind a receive");
+		check_bytes(rc.memory + room, 8192 - room, 0, "the bytes after a receive");
 		meet(&rc);
 		close_rc(&rc);
 	}
@@ -259,8 +253,8 @@ too_long_i(struct side *side)
 }
 
 /*
- * A peer that is killed: RETRY_EXC_ERR at the first request without an answer, after retry_cnt timeouts of T
- * to 4 T.
+ * The peer is killed: RETRY_EXC_ERR of the first request without a response, after retry_cnt timeouts of T to
+ * 4 T.
  */
 static void
 killed_t(struct side *side)
@@ -297,7 +291,7 @@ killed_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* A peer that is stopped for less than the timeouts loses nothing. */
+/* The peer is stopped for less than the timeouts: nothing is lost. */
 static void
 stopped_i(struct side *side)
 {
@@ -316,7 +310,7 @@ stopped_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* The target calls nothing: the device answers. */
+/* The target makes no call: the device responds. */
 static void
 asleep_t(struct side *side)
 {
@@ -355,7 +349,7 @@ asleep_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* In ERR, what is posted is flushed, and what was. */
+/* In ERR, new requests are flushed, as well as outstanding ones. */
 static void
 flushed(struct rc *rc, uint64_t number)
 {
@@ -416,7 +410,7 @@ reset_i(struct side *side)
 	for (int n = 0; n < 4; n++) {
 		post_receive(&rc, 0, 8, 0, 4096);
 		if (n % 2 == 0) {
-			/* they wait for receives */
+			/* the sends wait for receives */
 			for (uint64_t i = 0; i < RC_REQUESTS; i++)
 				post(&rc, 0, IBV_WR_SEND, i, 0, 16);
 		} else {
@@ -425,7 +419,7 @@ reset_i(struct side *side)
 
 			wr.wr.rdma.rkey ^= 0x10;
 			post_wr(&rc, 0, &wr);
-			/* completions that are not polled are gone with RESET */
+			/* RESET discards completions that were not polled */
 			while (state_of(rc.qps[0]) != IBV_QPS_ERR)
 				sleep_ms(1);
 		}
@@ -449,8 +443,8 @@ reset_i(struct side *side)
 }
 
 /*
- * In SQD no request is begun, and those that were end; an event reports it. Requests of the peer are carried
- * out.
+ * In SQD no new request begins, and an event reports when those that have begun are complete. Requests of the
+ * peer are executed.
  */
 static void
 drained_t(struct side *side)
@@ -459,12 +453,12 @@ drained_t(struct side *side)
 
 	make_rc(&rc, side, (struct rc_terms){0});
 	meet(&rc);
-	check_bytes(rc.memory, 4096, 0, "what was not begun");
+	check_bytes(rc.memory, 4096, 0, "memory of a request that has not begun");
 	post(&rc, 0, IBV_WR_RDMA_READ, 1, 2048, 64);
 	expect_sent(&rc, 1, IBV_WC_SUCCESS);
 	meet(&rc);
 	meet(&rc);
-	check_pattern(rc.memory, 1024, 2, "what was begun later");
+	check_pattern(rc.memory, 1024, 2, "memory of a request that has begun later");
 	meet(&rc);
 	close_rc(&rc);
 }

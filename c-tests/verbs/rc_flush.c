@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* What rdma-core 44 does not define: IBV_DEVICE_FLUSH_GLOBAL and so on. */
+/* Constants that rdma-core 44 lacks: IBV_DEVICE_FLUSH_GLOBAL and so on. */
 #define DEVICE_FLUSH_GLOBAL ((uint64_t)1 << 38)
 #define DEVICE_FLUSH_PERSISTENT ((uint64_t)1 << 39)
 #define DEVICE_ATOMIC_WRITE ((uint64_t)1 << 40)
@@ -29,7 +29,7 @@ enum { FLUSH_RANGE, FLUSH_MR };
 #define RECORD 64
 #define RECORDS 4096 /* the offset of the records; the word is at the beginning of the memory */
 #define LENGTH (RECORDS + (ROUNDS + 1) * RECORD)
-#define REPEATED 0x0101010101010101ULL /* a word all of whose bytes are n is n times this */
+#define REPEATED 0x0101010101010101ULL /* n times this is a word whose bytes are all n */
 
 static uint64_t
 capabilities(struct ibv_context *device)
@@ -53,9 +53,7 @@ begin(struct rc *rc, uint64_t wr_id, unsigned flags)
 	return qp;
 }
 
-/*
- * ibv_wr_flush() of rdma-core 45: its function is the member of the queue pair behind that of atomic write.
- */
+/* ibv_wr_flush() of rdma-core 45: its function is the member of the queue pair after that of atomic write. */
 static void
 wr_flush(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t addr, size_t length, uint8_t type, uint8_t level)
 {
@@ -67,8 +65,8 @@ wr_flush(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t addr, size_t length, uint
 }
 
 /*
- * Records are written, and the number of each by an atomic write behind it. Whoever reads the number sees all
- * of it, never a smaller one later, and the record.
+ * Writes records, each followed by an atomic write of its number. A reader of the number sees all its bytes,
+ * never a smaller number afterwards, and the record.
  */
 static void
 atomic_write_t(struct side *side)
@@ -96,7 +94,7 @@ atomic_write_t(struct side *side)
 		last = number;
 	}
 	EXPECT(seen > 0, "");
-	check_bytes(rc.memory + 8, RECORDS - 8, 0, "the bytes behind the word");
+	check_bytes(rc.memory + 8, RECORDS - 8, 0, "the bytes after the word");
 	meet(&rc);
 	close_rc(&rc);
 }
@@ -121,7 +119,7 @@ atomic_write_i(struct side *side)
 		qp->wr_flags = IBV_SEND_SIGNALED;
 		ibv_wr_atomic_write(qp, rc.peer.rkey, rc.peer.addr, &word);
 		DONE(ibv_wr_complete(qp));
-		word = 0xee; /* the value belongs to the program again */
+		word = 0xee; /* the program may change the value again */
 		wc = next_of(rc.send_cq);
 		EXPECT(wc.status == IBV_WC_SUCCESS && wc.wr_id == 1000 + n, "%s", ibv_wc_status_str(wc.status));
 		EXPECT(wc.opcode == IBV_WC_ATOMIC_WRITE, "opcode %d", wc.opcode);
@@ -131,7 +129,7 @@ atomic_write_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* Many at once, more than may be outstanding: they are carried out in order. */
+/* Many at once, more than may be outstanding: they are executed in order. */
 static void
 atomic_writes_t(struct side *side)
 {
@@ -170,7 +168,7 @@ atomic_writes_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* A word that is not aligned, and a region without the right: the connection ends. */
+/* An unaligned word, and a region without the right: the connection ends. */
 static const struct {
 	unsigned offset;
 	int region;
@@ -212,8 +210,8 @@ refused_i(struct side *side)
 }
 
 /*
- * A flush completes when the record before it is in the memory of the target, which then looks for it. Ranges
- * and the whole region take turns.
+ * A flush completes when the record before it is in the memory of the target, which then checks it. A range
+ * and the whole region are flushed alternately.
  */
 static void
 flush_t(struct side *side)
@@ -258,9 +256,9 @@ flush_i(struct side *side)
 }
 
 /*
- * To persistence, of a file. msync(2) takes long: the atomic write of the record's number, which was posted
- * with the flush, waits for it, as a program expects that replaces a number in persistent memory. The time is
- * measured from before the requests are posted: a target that gets no processor sees the record late.
+ * A flush to persistence, of a file, with a slow msync(2): the atomic write of the record's number, which was
+ * posted with the flush, waits for it, as programs require that replace a number in persistent memory. The
+ * time is measured from before the requests are posted: a target without a processor sees the record late.
  */
 #define PERSISTENT_ROUNDS 5
 #define MSYNC_MS 150
@@ -353,8 +351,8 @@ not_durable_i(struct side *side)
 }
 
 /*
- * Flushes without the right of the queue pair or of the region, behind the region, and of a wrong kind. The
- * regions are not for persistence, which rxe grants in persistent memory only.
+ * Flushes without the right of the queue pair or of the region, past the region, and of an invalid type. The
+ * regions are not for persistence, which rxe permits in persistent memory only.
  */
 static const struct {
 	int access;
@@ -393,7 +391,7 @@ flush_refused_i(struct side *side)
 		struct rc rc;
 
 		make_rc(&rc, side, (struct rc_terms){.operations = WITH_FLUSH});
-		/* rxe's user-space driver does not check them */
+		/* the user-space driver of rxe does not check these values */
 		for (int wrong = on_device() ? 4 : 0; wrong < 4; wrong++) {
 			qp = begin(&rc, 1, IBV_SEND_SIGNALED);
 			wr_flush(qp, rc.peer.rkey, rc.peer.addr, wrong == 0 ? (size_t)1 << 32 : 8, wrong == 1 ? 0 : wrong == 2 ? 4 : 1, wrong == 3 ? 2 : 0);

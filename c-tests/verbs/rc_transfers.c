@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rc_transfers.c -- all operations of a reliable connection made by hand over RoCE, with the data verified */
+/*
+ * rc_transfers.c -- all operations of a reliable connection over RoCE without rdma_cm, with the data verified
+ */
 #include "rc.h"
 
 #include <arpa/inet.h>
@@ -8,22 +10,22 @@
 #include <stdlib.h>
 
 #define LARGEST (1 << 20)
-#define GUARD 4096 /* bytes behind the largest message, which nothing may change */
+#define GUARD 4096 /* bytes after the largest message, which must not change */
 
 /* Empty messages, the sizes around one packet of each MTU, and many packets. */
 static const uint32_t sizes[] = {0, 1, 3, 255, 256, 257, 1023, 1024, 1025, 4096, 4097, 32768, 32769, 65537, LARGEST};
 static const enum ibv_mtu mtus[] = {IBV_MTU_256, IBV_MTU_1024, IBV_MTU_4096};
 
 /*
- * 1.07 s. If replies need longer than the timeout, rxe repeats messages that have arrived. The ACK of one
- * that it is just repeating makes it send the message once more, empty, as a new one, and it ends a queue
- * pair in the middle of a repeated read.
+ * 1.07 s. If replies take longer than the timeout, rxe repeats messages that have arrived. If the ACK of a
+ * message arrives while it is being repeated, rxe sends it once more, empty, as a new one; and it ends a
+ * queue pair during a repeated read.
  */
 #define LONG_TIMEOUT 18
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Runs a part with every MTU. */
+/* Runs `part` with each MTU. */
 static void
 with_each_mtu(struct side *side, void (*part)(struct rc *rc))
 {
@@ -37,16 +39,19 @@ with_each_mtu(struct side *side, void (*part)(struct rc *rc))
 	}
 }
 
-/* The memory has this message, and zeros behind it. */
+/* The memory contains this message, followed by zeros. */
 static void
 check_message(struct rc *rc, uint32_t size, uint32_t seed, const char *what)
 {
 	check_pattern(rc->memory, size, seed, what);
-	check_bytes(rc->memory + size, GUARD, 0, "the bytes behind a message");
+	check_bytes(rc->memory + size, GUARD, 0, "the bytes after a message");
 	memset(rc->memory, 0, size);
 }
 
-/* Writes, with a write with immediate data behind them as notice; one such write carries the data itself. */
+/*
+ * Writes, followed by a write with immediate data as the notification; one such write contains the data
+ * itself.
+ */
 static void
 writes(struct rc *rc)
 {
@@ -134,7 +139,7 @@ reads_i(struct side *side)
 	with_each_mtu(side, reads);
 }
 
-/* Sends of three entries, which arrive in two; every second one has immediate data. */
+/* Sends of three entries, received into two; every second one has immediate data. */
 static void
 sends(struct rc *rc)
 {
@@ -185,7 +190,7 @@ sends_i(struct side *side)
 	with_each_mtu(side, sends);
 }
 
-/* Inline data belong to the program again when the call returns; there is no region for them. */
+/* The program may change inline data when the call returns; they need no region. */
 static void
 inline_t(struct side *side)
 {
@@ -285,7 +290,7 @@ atomics_i(struct side *side)
 		struct ibv_sge entry;
 		struct ibv_send_wr wr = request(&entry, &rc, IBV_WR_ATOMIC_CMP_AND_SWP, n, 1024, 8);
 
-		/* every second one compares with a value that is not there */
+		/* every second one compares with another value */
 		wr.wr.atomic.remote_addr = rc.peer.addr + 8;
 		wr.wr.atomic.rkey = rc.peer.rkey;
 		wr.wr.atomic.compare_add = n % 2 == 0 ? n / 2 : 1 << 20;
@@ -337,7 +342,7 @@ stopped_words_i(struct side *side)
 	meet(&rc);
 	found = (uint64_t *)(rc.memory + 1024);
 	number = (uint64_t *)(rc.memory + 8);
-	/* with a write and an operation the target has taken part in both kinds */
+	/* the target has taken part in a write and in an atomic operation */
 	post(&rc, 0, IBV_WR_RDMA_WRITE, 1000, 8, 8);
 	expect_sent(&rc, 1000, IBV_WC_SUCCESS);
 	for (uint64_t n = 0; n <= ADDS; n++) {
@@ -400,7 +405,7 @@ srq_t(struct side *side)
 	close_rc(&rc);
 }
 
-/* Whether a connection has completed fewer requests than that. */
+/* Whether a connection has completed fewer than `number` requests. */
 static bool
 behind(const uint32_t done[RC_QPS], uint32_t number)
 {
@@ -454,7 +459,7 @@ srq_i(struct side *side)
 
 /*
  * Both sides write, read, and send at the same time over all connections; each has a part of the other's
- * memory for each connection: what is written, what is read, and what is sent.
+ * memory for each connection: for writes, reads and sends.
  */
 #define PART 16384
 #define ROUNDS 20
@@ -498,7 +503,7 @@ exchange(struct rc *rc)
 			check_pattern(part + PART, PART, seed + i + round, "what was written");
 			check_pattern(part + 2 * PART, PART, seed + i + round, "what was read");
 			check_pattern(part + 3 * PART, PART, seed + i + round, "what was sent");
-			check_bytes(part + 4 * PART, PART, 0, "the bytes behind it");
+			check_bytes(part + 4 * PART, PART, 0, "the bytes after it");
 		}
 		meet(rc);
 	}
@@ -517,7 +522,7 @@ both_ways(struct side *side)
 }
 
 /*
- * Two processes of one host share memory for each connection, if both want to. The first exchange begins
+ * Two processes of one host share memory for each connection, if both permit it. The first exchange begins
  * before they have agreed on it.
  */
 static void
@@ -534,7 +539,7 @@ local(struct side *side, const char *setting, unsigned shared)
 	meet(&rc);
 	exchange(&rc);
 	close_rc(&rc);
-	EXPECT(count_shared() == 0, "%u mappings are left", count_shared());
+	EXPECT(count_shared() == 0, "%u mappings remain", count_shared());
 }
 
 static void
@@ -556,8 +561,8 @@ unwilling(struct side *side)
 }
 
 /*
- * A stopped target reads nothing from the shared memory, which becomes full: the requests fail as without
- * acknowledgements, after their retries, instead of waiting for room.
+ * A stopped target does not read the shared memory, which becomes full: the requests fail after their
+ * retries, as without acknowledgements, instead of waiting for room.
  */
 #define STOPPED_LENGTH (1 << 20)
 #define STOPPED_SENDS 30
@@ -606,7 +611,7 @@ stopped_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* A read with a fence behind it uses what the read has brought. */
+/* A request with a fence after a read sends the data of the read. */
 static void
 fence_t(struct side *side)
 {
@@ -644,7 +649,7 @@ fence_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* A queue that is armed for solicited events has one for the second of two sends. */
+/* A queue that is armed for solicited completions raises an event for the second of two sends. */
 static void
 events_t(struct side *side)
 {

@@ -18,7 +18,7 @@ stays_until_done(struct side *side)
 	close_end(&end);
 }
 
-/* NULL and errno; remote writes need local ones. */
+/* Returns NULL and sets errno; remote writes require local ones. */
 static void
 refused_i(struct side *side)
 {
@@ -35,7 +35,7 @@ refused_i(struct side *side)
 	close_end(&end);
 }
 
-/* The object says what was registered, and a region can be registered again and again. */
+/* The object describes the registration, and memory can be registered repeatedly. */
 static void
 object_i(struct side *side)
 {
@@ -55,8 +55,8 @@ object_i(struct side *side)
 }
 
 /*
- * Each remote right alone permits what it names and nothing else. A refused access ends the connection, so
- * there is one of them.
+ * Each remote right alone permits only its operation. A refused access ends the connection, so there is only
+ * one.
  */
 struct right {
 	int access;
@@ -100,9 +100,7 @@ right_i(struct side *side, const struct right *right)
 		check_bytes(memory, SIZE, 't', "what was read");
 	memset(memory, 'x', SIZE);
 	status = transfer(&end, right->refused, mr, memory, SIZE, place.addr, place.rkey);
-	/*
-	 * a write that the peer refuses may have completed before: its end is then seen on the next request
-	 */
+	/* a write may complete before the peer refuses it: then the next request fails */
 	if (status == IBV_WC_SUCCESS)
 		status = transfer(&end, right->permitted, mr, memory, 1, place.addr, place.rkey);
 	EXPECT(status != IBV_WC_SUCCESS, "");
@@ -117,7 +115,7 @@ static void read_right_t(struct side *side) { right_t(side, &READ); }
 static void read_right_i(struct side *side) { right_i(side, &READ); }
 
 /*
- * A region whose addresses count from 0, or from where the program wants: remote and local requests use
+ * A region with addresses from 0 or from an address of the program's choice: remote and local requests use
  * these.
  */
 enum shift { ZERO_BASED, IOVA, IOVA2, IOVA2_ZERO };
@@ -138,14 +136,14 @@ shifted_t(struct side *side, enum shift shift)
 	else
 		mr = ibv_reg_mr_iova2(end.pd, memory + SIZE, SIZE, place.addr, FULL | IBV_ACCESS_RELAXED_ORDERING);
 	MADE(mr);
-	EXPECT(mr->addr == memory + SIZE && mr->length == SIZE, "the object does not say where the memory is");
+	EXPECT(mr->addr == memory + SIZE && mr->length == SIZE, "the object does not contain the address of the memory");
 	place.rkey = mr->rkey;
 	tell(side, &place, sizeof(place));
 	hear(side, 'd');
-	check_bytes(memory, SIZE, 0, "what is before the region");
-	check_bytes(memory + SIZE, 64, 0, "what is before the target");
+	check_bytes(memory, SIZE, 0, "the memory before the region");
+	check_bytes(memory + SIZE, 64, 0, "the memory before the target");
 	check_bytes(memory + SIZE + 64, 64, 'i', "the target");
-	check_bytes(memory + SIZE + 128, SIZE - 128, 0, "what is behind the target");
+	check_bytes(memory + SIZE + 128, SIZE - 128, 0, "the memory after the target");
 	close_with_memory(&end, mr);
 }
 
@@ -159,7 +157,7 @@ shifted_i(struct side *side)
 
 	connect_end(&end, side);
 	memset(memory + 10, 'i', 64);
-	/* the local side is one with an iova, too */
+	/* the local region has an iova, too */
 	mr = ibv_reg_mr_iova(end.pd, memory, SIZE, 0x7770000000, IBV_ACCESS_LOCAL_WRITE);
 	MADE(mr);
 	learn(side, &place, sizeof(place));
@@ -175,7 +173,7 @@ static void iova_t(struct side *side) { shifted_t(side, IOVA); }
 static void iova2_t(struct side *side) { shifted_t(side, IOVA2); }
 static void iova2_zero_t(struct side *side) { shifted_t(side, IOVA2_ZERO); }
 
-/* One region for everything that is mapped, or will be. */
+/* One region for the whole address space, also for later mappings. */
 static void
 implicit_t(struct side *side)
 {
@@ -213,17 +211,17 @@ implicit_i(struct side *side)
 	mr = REG_MR(end.pd, NULL, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
 	learn(side, &place, sizeof(place));
 	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_WRITE, mr, memory, SIZE, place.addr, place.rkey);
-	/* a read behind the write: it has been placed */
+	/* the read completes after the write was placed */
 	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_READ, mr, memory, 1, place.addr, place.rkey);
 	say(side, 'w');
 	hear(side, 'u');
 	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, SIZE, place.addr, place.rkey);
-	EXPECT(status != IBV_WC_SUCCESS, "memory that is not mapped was read");
+	EXPECT(status != IBV_WC_SUCCESS, "unmapped memory was read");
 	say(side, 'd');
 	close_with_memory(&end, mr);
 }
 
-/* It has the rights that it was registered with, like any other. */
+/* It has the rights of its registration, like any other. */
 static void
 implicit_right_t(struct side *side)
 {
@@ -243,10 +241,7 @@ implicit_right_t(struct side *side)
 	close_with_memory(&end, mr);
 }
 
-/*
- * A range that is not mapped yet can be registered for on-demand paging only; it is accessed as it is mapped
- * then.
- */
+/* An unmapped range can be registered for on-demand paging only; accesses use its mapping at that time. */
 static void
 on_demand_t(struct side *side)
 {

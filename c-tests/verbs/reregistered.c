@@ -11,7 +11,7 @@
 #define PD IBV_REREG_MR_CHANGE_PD
 #define ACCESS IBV_REREG_MR_CHANGE_ACCESS
 
-/* The keys stay, the memory is another one, and nobody reaches the old one any more. */
+/* The keys stay, the memory changes, and the old memory can no longer be accessed. */
 static void
 translation_t(struct side *side)
 {
@@ -28,7 +28,7 @@ translation_t(struct side *side)
 	hear(side, 'o');
 	DONE(ibv_rereg_mr(mr, TRANSLATION, NULL, new, 2 * SIZE, 0));
 	EXPECT(mr->lkey == lkey && mr->rkey == rkey, "other keys");
-	EXPECT(mr->addr == new && mr->length == 2 * SIZE && mr->pd == end.pd, "the object is as before");
+	EXPECT(mr->addr == new && mr->length == 2 * SIZE && mr->pd == end.pd, "the object has not changed");
 	place = (struct place){(uintptr_t)new, rkey, 2 * SIZE};
 	tell(side, &place, sizeof(place));
 	hear(side, 'd');
@@ -61,8 +61,8 @@ translation_i(struct side *side)
 }
 
 /*
- * A right that is taken away, and the protection domain: afterwards the connection's own one does not reach
- * it any more.
+ * A right is removed, or the protection domain changes: afterwards the connection can no longer access the
+ * region.
  */
 static void
 narrowed_t(struct side *side, int flags)
@@ -110,7 +110,7 @@ static void access_t(struct side *side) { narrowed_t(side, ACCESS); }
 static void pd_t(struct side *side) { narrowed_t(side, PD); }
 static void pd_access_t(struct side *side) { narrowed_t(side, PD | ACCESS); }
 
-/* What is wrong with the arguments leaves the region as it was. */
+/* Invalid arguments leave the region unchanged. */
 static void
 input_t(struct side *side)
 {
@@ -142,7 +142,7 @@ input_i(struct side *side)
 	close_end(&end);
 }
 
-/* The same for what libibverbs leaves to the device. */
+/* The same for arguments that the device checks, not libibverbs. */
 static void
 device_input_i(struct side *side)
 {
@@ -162,7 +162,7 @@ device_input_i(struct side *side)
 	/* and it can still be changed */
 	DONE(ibv_rereg_mr(mr, TRANSLATION | ACCESS | PD, end.pd, memory + 8, SIZE - 8, IBV_ACCESS_LOCAL_WRITE));
 	EXPECT(mr->addr == memory + 8 && mr->length == SIZE - 8, "");
-	/* memory that is not there: the region may only be deregistered */
+	/* unmapped memory: afterwards the region may only be deregistered */
 	EXPECT(ibv_rereg_mr(mr, TRANSLATION, NULL, (void *)4096, SIZE, 0) == IBV_REREG_MR_ERR_CMD, "%s", strerror(errno));
 	DONE(ibv_dereg_mr(mr));
 	say(side, 'd');
@@ -171,7 +171,7 @@ device_input_i(struct side *side)
 
 /*
  * Several changes in one call. The region then has the new memory; with a change of the access flags a peer
- * may only read it, and with one of the protection domain this connection does not reach it any more.
+ * may only read it, and with one of the protection domain this connection can no longer access it.
  */
 static void
 combined_t(struct side *side, int flags)
@@ -227,7 +227,7 @@ combined_i(struct side *side, int flags)
 		check_bytes(memory, SIZE, 'n', "what was read");
 		memset(memory, 'x', SIZE);
 		status = transfer(&end, IBV_WR_RDMA_WRITE, mr, memory, SIZE, new.addr, new.rkey);
-		/* a refused write may have completed before: its end is then seen on the next request */
+		/* a write may complete before it is refused: then the next request fails */
 		if (status == IBV_WC_SUCCESS)
 			status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, 1, new.addr, new.rkey);
 		EXPECT(status != IBV_WC_SUCCESS, "a region that may only be read was written");
@@ -247,7 +247,7 @@ static void all_i(struct side *side) { combined_i(side, TRANSLATION | PD | ACCES
 #define CHANGES 100
 #define LONG (16 * SIZE)
 
-/* What the region permits both before and after a change is not refused while it is changed. */
+/* Accesses that are permitted before and after a change are not refused during the change. */
 static void
 under_way_t(struct side *side)
 {
@@ -283,7 +283,7 @@ under_way_i(struct side *side)
 
 	mr = connect_with_memory(&end, side, memory, LONG);
 	learn(side, &place, sizeof(place));
-	/* until both sides have done enough */
+	/* until both sides have reached their numbers */
 	for (unsigned i = 0; i < READS || poll(&changed, 1, 0) == 0; i++) {
 		enum ibv_wc_status status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, LONG, place.addr, place.rkey);
 
@@ -296,8 +296,8 @@ under_way_i(struct side *side)
 }
 
 /*
- * After ERR_CMD the region must not be used: not by a peer, not by the program, not to be changed again; it
- * can only be deregistered.
+ * After ERR_CMD the region cannot be used, neither by a peer nor by the program, nor changed again; it can
+ * only be deregistered.
  */
 static void
 failed_t(struct side *side)
@@ -308,11 +308,11 @@ failed_t(struct side *side)
 
 	mr = accept_with_memory(&end, side, memory, SIZE, FULL);
 	hear(side, 'r');
-	/* not before: whatever is mapped in between could get this address */
+	/* unmapped only now: a later mapping could get this address */
 	DONE(munmap(gone, SIZE));
 	EXPECT(ibv_rereg_mr(mr, TRANSLATION, NULL, gone, SIZE, 0) == IBV_REREG_MR_ERR_CMD && errno == EFAULT, "%s", strerror(errno));
 	EXPECT(mr->addr == memory && mr->length == SIZE && mr->pd == end.pd, "the object has changed");
-	EXPECT(ibv_rereg_mr(mr, TRANSLATION, NULL, memory, SIZE, 0) == IBV_REREG_MR_ERR_CMD, "the region works again");
+	EXPECT(ibv_rereg_mr(mr, TRANSLATION, NULL, memory, SIZE, 0) == IBV_REREG_MR_ERR_CMD, "the region is usable again");
 	say(side, 'f');
 	hear(side, 'd');
 	close_with_memory(&end, mr);

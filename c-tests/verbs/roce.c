@@ -31,7 +31,7 @@ device_i(struct side *side)
 	EXPECT(ibv_query_gid_ex(device, 1, 255, &entry, 0) == ENODATA, "a hole");
 	DONE(ibv_query_gid(device, 1, 255, &gid));
 	EXPECT(gid.global.subnet_prefix == 0 && gid.global.interface_id == 0, "a hole");
-	EXPECT(ibv_query_gid(device, 1, 256, &gid) == -1, "behind the table");
+	EXPECT(ibv_query_gid(device, 1, 256, &gid) == -1, "past the table");
 	DONE(ibv_close_device(device));
 }
 
@@ -60,7 +60,7 @@ transitions_i(struct side *side)
 	DONE(ibv_query_gid(device, 1, ready.ah_attr.grh.sgid_index, &ready.ah_attr.grh.dgid));
 	EXPECT(qp->state == IBV_QPS_RESET && ibv_modify_qp(qp, &ready, ready_mask) == EINVAL, "not from RESET");
 	EXPECT(ibv_modify_qp(qp, &init, init_mask & ~IBV_QP_PORT) == EINVAL, "an attribute is missing");
-	EXPECT(ibv_modify_qp(qp, &init, init_mask | IBV_QP_SQ_PSN) == EINVAL, "an attribute too many");
+	EXPECT(ibv_modify_qp(qp, &init, init_mask | IBV_QP_SQ_PSN) == EINVAL, "an unexpected attribute");
 	DONE(ibv_modify_qp(qp, &init, init_mask));
 	DONE(ibv_query_qp(qp, &found, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS, &attr));
 	EXPECT(found.qp_state == IBV_QPS_INIT && found.qp_access_flags == IBV_ACCESS_REMOTE_WRITE && found.port_num == 1, "");
@@ -70,7 +70,7 @@ transitions_i(struct side *side)
 	EXPECT(ibv_modify_qp(qp, &wrong, ready_mask) == EINVAL, "without a global route");
 	wrong = ready;
 	memset(&wrong.ah_attr.grh.dgid, 0, sizeof(wrong.ah_attr.grh.dgid));
-	EXPECT(ibv_modify_qp(qp, &wrong, ready_mask) == EINVAL, "a GID that is no address");
+	EXPECT(ibv_modify_qp(qp, &wrong, ready_mask) == EINVAL, "a GID that is not an address");
 	wrong = ready;
 	wrong.ah_attr.grh.sgid_index = 255;
 	EXPECT(ibv_modify_qp(qp, &wrong, ready_mask) == EINVAL, "an index without a GID");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* roce_uc.c -- unreliable connections by hand, on soft0 as a RoCE device */
+/* roce_uc.c -- unreliable connections without rdma_cm, on soft0 as a RoCE device */
 #include "rc.h"
 
 #include <arpa/inet.h>
@@ -7,7 +7,7 @@
 #define UC ((struct rc_terms){.type = IBV_QPT_UC, .length = LARGEST + GUARD})
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* One message at a time fits the socket of the receiver: nothing of it is lost. */
+/* The socket of the receiver can hold one such message: no packet is lost. */
 #define LARGEST 32769
 #define GUARD 4096
 
@@ -21,7 +21,7 @@ has_immediate(enum ibv_wr_opcode opcode)
 	return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
-/* Message `number` has arrived in the receive with its number. */
+/* Message `number` completes the receive with that number. */
 static void
 expect_message(struct rc *rc, enum ibv_wr_opcode opcode, uint32_t number, uint32_t length)
 {
@@ -34,7 +34,7 @@ expect_message(struct rc *rc, enum ibv_wr_opcode opcode, uint32_t number, uint32
 	if (has_immediate(opcode))
 		EXPECT(wc.imm_data == htonl(number), "%u", ntohl(wc.imm_data));
 	check_pattern(rc->memory, length, number, "a message");
-	check_bytes(rc->memory + length, GUARD, 0, "the bytes behind a message");
+	check_bytes(rc->memory + length, GUARD, 0, "the bytes after a message");
 	memset(rc->memory, 0, length);
 }
 
@@ -50,7 +50,7 @@ send_message(struct rc *rc, enum ibv_wr_opcode opcode, uint32_t number, uint32_t
 	expect_sent(rc, number, IBV_WC_SUCCESS);
 }
 
-/* Messages of all operations. A write is followed by a send, which comes behind it. */
+/* Messages of all operations. A write is followed by a send, which arrives after it. */
 static void
 transfers(struct side *side, bool receives)
 {
@@ -164,9 +164,7 @@ extended_i(struct side *side)
 	close_rc(&rc);
 }
 
-/*
- * What is dropped arrives nowhere and is reported to neither side; its receive is used by the next message.
- */
+/* A dropped message is placed nowhere and reported to neither side; the next message uses its receive. */
 static void
 dropped_t(struct side *side)
 {
@@ -221,7 +219,7 @@ dropped_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* A receive of a shared queue that is too short completes; its queue pair goes on. */
+/* A receive of a shared queue that is too short completes with an error; the queue pair continues. */
 static void
 srq_t(struct side *side)
 {
@@ -257,7 +255,7 @@ srq_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* In RTR messages arrive, the first of which raises an event. */
+/* In RTR messages are received, the first of which raises an event. */
 static void
 states_t(struct side *side)
 {
@@ -286,7 +284,7 @@ states_t(struct side *side)
 	attr.qp_access_flags = 0;
 	DONE(ibv_modify_qp(rc.qps[0], &attr, IBV_QP_ACCESS_FLAGS));
 	post_receive(&rc, 0, 3, 0, 100);
-	meet(&rc); /* 2: a write, which is not permitted any more; 3 */
+	meet(&rc); /* 2: a write, which is no longer permitted; 3 */
 	expect_message(&rc, IBV_WR_SEND, 3, 100);
 	set_state(rc.qps[0], IBV_QPS_SQD);
 	post(&rc, 0, IBV_WR_SEND, 4, 0, 100);
@@ -294,7 +292,7 @@ states_t(struct side *side)
 	expect_nothing(rc.send_cq);
 	set_state(rc.qps[0], IBV_QPS_RTS);
 	expect_sent(&rc, 4, IBV_WC_SUCCESS);
-	/* In ERR all is flushed; after RESET it is as if new. */
+	/* In ERR all is flushed; after RESET the queue pair is like a new one. */
 	post_receive(&rc, 0, 5, 0, 100);
 	set_state(rc.qps[0], IBV_QPS_ERR);
 	expect_received(&rc, 5, IBV_WC_WR_FLUSH_ERR);
@@ -332,7 +330,7 @@ states_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* A request that fails moves the queue pair to SQE, from where it comes back; receives go on. */
+/* A failed request moves the queue pair to SQE, from which it can return to RTS; receives continue. */
 static void
 errors_t(struct side *side)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* roce_ud.c -- unreliable datagrams by hand, on soft0 as a RoCE device */
+/* roce_ud.c -- unreliable datagrams without rdma_cm, on soft0 as a RoCE device */
 #include "rc.h"
 
 #include <arpa/inet.h>
@@ -8,7 +8,7 @@
 
 #define UD ((struct rc_terms){.type = IBV_QPT_UD, .length = 65536})
 #define IMMEDIATE 0x12345678
-/* Of the memory: what is sent, and what is received. */
+/* Offsets in the memory for sent and for received data. */
 #define OUT 0
 #define IN 32768
 
@@ -33,7 +33,7 @@ port_mtu(struct rc *rc)
 	return 128U << port.active_mtu;
 }
 
-/* Sends datagram `number` with this many bytes, which must succeed. */
+/* Sends datagram `number` with this many bytes; the send must succeed. */
 static void
 send_datagram(struct rc *rc, enum ibv_wr_opcode opcode, unsigned number, uint32_t length, unsigned flags)
 {
@@ -51,7 +51,7 @@ send_datagram(struct rc *rc, enum ibv_wr_opcode opcode, unsigned number, uint32_
 	expect_sent(rc, number, IBV_WC_SUCCESS);
 }
 
-/* The next receive has datagram `number` at IN, behind the header of a packet from the other side. */
+/* The next receive contains datagram `number` at IN, after the header of a packet from the other side. */
 static struct ibv_wc
 expect_datagram(struct rc *rc, enum ibv_wr_opcode opcode, unsigned number, uint32_t length)
 {
@@ -85,7 +85,7 @@ length_of(struct rc *rc, unsigned number)
 	return number == LENGTHS - 1 ? port_mtu(rc) : lengths[number];
 }
 
-/* Each datagram is answered, by an address handle of its completion. */
+/* The target replies to each datagram, with an address handle made from its completion. */
 static void
 sends_t(struct side *side)
 {
@@ -108,7 +108,7 @@ sends_t(struct side *side)
 			rc.ah = ibv_create_ah_from_wc(rc.pd, &wc, (void *)(rc.memory + IN), 1);
 			MADE(rc.ah);
 			send_datagram(&rc, IBV_WR_SEND, number, 8, 0);
-			/* The program may destroy it once the send is complete. */
+			/* The program may destroy the address handle once the send is complete. */
 			DONE(ibv_destroy_ah(rc.ah));
 			rc.ah = before;
 		}
@@ -137,12 +137,12 @@ sends_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* The traffic class and the hop limit of the address handle of rc.h, and other ones. */
+/* The traffic class and the hop limit of the address handle of rc.h, and others. */
 static const uint8_t classes[] = {0, 0xb8}, limits[] = {64, 7};
 
 /*
- * The next datagram, number i, has those in its header, and so have the attributes of an address handle for
- * its sender.
+ * The next datagram, number i, has these in its header, and so do the attributes of an address handle for its
+ * sender.
  */
 static struct ibv_ah_attr
 expect_header(struct rc *rc, unsigned i)
@@ -268,7 +268,7 @@ extended_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* What is dropped arrives nowhere, and what follows it arrives. */
+/* A dropped datagram is placed nowhere, and later ones arrive. */
 static void
 dropped_t(struct side *side)
 {
@@ -328,7 +328,7 @@ dropped_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* A receive of a shared queue that is too short completes; its queue pair goes on. */
+/* A receive of a shared queue that is too short completes with an error; the queue pair continues. */
 static void
 srq_t(struct side *side)
 {
@@ -409,7 +409,7 @@ events_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* A send that fails moves the queue pair to SQE, from where it comes back; receives go on. */
+/* A failed send moves the queue pair to SQE, from which it can return to RTS; receives continue. */
 static void
 errors_t(struct side *side)
 {
@@ -458,7 +458,7 @@ errors_i(struct side *side)
 	meet(&rc);
 	send_datagram(&rc, IBV_WR_SEND, 6, 8, 0);
 	meet(&rc);
-	/* In ERR receives are flushed, too; after RESET it is as if new. */
+	/* In ERR receives are flushed, too; after RESET the queue pair is like a new one. */
 	post_receive(&rc, 0, 7, IN, 2000);
 	set_state(rc.qps[0], IBV_QPS_ERR);
 	expect_received(&rc, 7, IBV_WC_WR_FLUSH_ERR);
@@ -469,7 +469,7 @@ errors_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* In SQD no send is begun, and receives go on. */
+/* In SQD no send begins, and receives continue. */
 static void
 drained_t(struct side *side)
 {
@@ -532,7 +532,9 @@ last_receive_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* Many small ones from a list of requests, few of them signalled, to a queue pair of the same process. */
+/*
+ * Many small datagrams from a list of requests, few of them signalled, to a queue pair of the same process.
+ */
 #define MANY 100
 
 static void
@@ -570,7 +572,7 @@ loopback_i(struct side *side)
 		wrs[i].next = i + 1 < MANY ? &wrs[i + 1] : NULL;
 	}
 	DONE(ibv_post_send(rc.qps[0], wrs, &bad));
-	/* Its destination is that of the address handle, whether it still exists or not. */
+	/* The destination is that of the address handle, even if that was destroyed. */
 	DONE(ibv_destroy_ah(rc.ah));
 	rc.ah = NULL;
 	for (unsigned i = 9; i < MANY; i += 10)

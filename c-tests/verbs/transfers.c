@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* transfers.c -- rdma_post_read(3) and its relatives, several entries, inline data */
+/* transfers.c -- rdma_post_read(3) and similar functions, several entries, inline data */
 #include "ends.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #define SIZE 4096
 #define FULL (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 
-/* Memory with a pattern, which is the same when the other side is done. */
+/* Memory with a pattern, which must be unchanged when the other side is done. */
 static void
 patterned_t(struct side *side)
 {
@@ -23,7 +23,7 @@ patterned_t(struct side *side)
 }
 
 /*
- * The functions of rdma_verbs.h: the context comes back as wr_id, and memory of rdma_reg_msgs has no remote
+ * The functions of rdma_verbs.h: the context is returned as wr_id, and memory of rdma_reg_msgs has no remote
  * rights.
  */
 static void
@@ -46,7 +46,7 @@ post_read_i(struct side *side)
 		ibv_wc_status_str(wc.status));
 	check_pattern(memory, SIZE, 1, "what was read");
 
-	/* two entries in the other order: the first half goes behind the second one */
+	/* two entries in reverse order: the first half is placed after the second one */
 	memset(memory, 0, SIZE);
 	entries[0] = (struct ibv_sge){(uintptr_t)memory + SIZE / 2, SIZE / 2, mr->lkey};
 	entries[1] = (struct ibv_sge){(uintptr_t)memory, SIZE / 2, mr->lkey};
@@ -59,8 +59,8 @@ post_read_i(struct side *side)
 }
 
 /*
- * IBV_SEND_INLINE belongs to sends and writes. An adapter refuses it with operations that return data; soft0
- * does in strict mode.
+ * IBV_SEND_INLINE is for sends and writes. An adapter refuses it for operations that return data; soft0 does
+ * so in strict mode.
  */
 static void
 read_inline(struct side *side, const char *mode, bool refused)
@@ -100,7 +100,7 @@ static void read_inline_strict_i(struct side *side) { read_inline(side, "adapter
 static void read_inline_warn_i(struct side *side) { read_inline(side, "warn", false); }
 static void read_inline_i(struct side *side) { read_inline(side, "off", false); }
 
-/* Not before there is a connection. */
+/* Posting fails before there is a connection. */
 static void
 nobody(struct side *side)
 {
@@ -129,7 +129,7 @@ too_early_i(struct side *side)
 
 /*
  * A write gathered from several entries, one of them empty, and one of inline data from several buffers that
- * are reused at once.
+ * are reused immediately.
  */
 static void
 gathered_t(struct side *side)
@@ -180,7 +180,7 @@ gathered_i(struct side *side)
 	memset(in, 'x', sizeof(in));
 	memset(line, 'x', sizeof(line));
 	EXPECT(next_send(&end).status == IBV_WC_SUCCESS, "");
-	/* behind both writes */
+	/* after both writes */
 	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_READ, sink, memory, 1, place.addr, place.rkey);
 	say(side, 'd');
 	DONE(ibv_dereg_mr(mr));
@@ -230,8 +230,8 @@ scattered_i(struct side *side)
 }
 
 /*
- * As many entries and as much inline data as the device offers: 16 and 220. Byte i of what is moved lies in
- * an entry of its own at the local side.
+ * The maximum of entries and of inline data of the device: 16 and 220. At the local side, each byte is in a
+ * separate entry.
  */
 #define WIDE 16
 #define INLINE 220
@@ -259,7 +259,7 @@ check_spread(const char *memory)
 {
 	for (unsigned i = 0; i < WIDE; i++) {
 		check_bytes(memory + 64 * (WIDE - i), i + 1, (unsigned char)('a' + i), "an entry");
-		check_bytes(memory + 64 * (WIDE - i) + i + 1, 64 - i - 1, 0, "what is behind an entry");
+		check_bytes(memory + 64 * (WIDE - i) + i + 1, 64 - i - 1, 0, "the memory after an entry");
 	}
 }
 
@@ -267,7 +267,7 @@ static void
 check_gathered(const char *memory)
 {
 	for (unsigned i = 0, at = 0; i < WIDE; at += ++i)
-		check_bytes(memory + at, i + 1, (unsigned char)('a' + i), "what an entry became");
+		check_bytes(memory + at, i + 1, (unsigned char)('a' + i), "the content of an entry");
 }
 
 static void
@@ -299,7 +299,7 @@ wide_t(struct side *side)
 	hear(side, 'w');
 	check_gathered(memory);
 	check_pattern(memory + SIZE / 2, INLINE, 5, "the inline write");
-	check_bytes(memory + SIZE / 2 + INLINE, 64, 0, "what is behind the inline write");
+	check_bytes(memory + SIZE / 2 + INLINE, 64, 0, "the memory after the inline write");
 	DONE(ibv_dereg_mr(mr));
 	DONE(ibv_dereg_mr(sink));
 	say(side, 'd');
@@ -314,7 +314,7 @@ wide_i(struct side *side)
 	struct ibv_send_wr wr = {.wr_id = 1, .sg_list = entries, .num_sge = WIDE, .opcode = IBV_WR_SEND,
 		.send_flags = IBV_SEND_SIGNALED}, *bad;
 	char *memory = pages(SIZE), *read_to = pages(SIZE);
-	char *data = pages(SIZE); /* no region has it */
+	char *data = pages(SIZE); /* not registered */
 	struct ibv_qp_attr state;
 	struct place place;
 	struct ibv_mr *mr, *sink;
@@ -355,7 +355,7 @@ wide_i(struct side *side)
 	wr.wr.rdma.remote_addr = place.addr;
 	DONE(ibv_post_send(end.id->qp, &wr, &bad));
 	EXPECT(next_send(&end).status == IBV_WC_SUCCESS, "");
-	/* what was gathered there is scattered here */
+	/* the gathered bytes are scattered again */
 	spread(entries, read_to, sink);
 	DONE(rdma_post_readv(end.id, NULL, entries, WIDE, IBV_SEND_SIGNALED, place.addr, place.rkey));
 	EXPECT(next_send(&end).status == IBV_WC_SUCCESS, "");
@@ -369,7 +369,7 @@ wide_i(struct side *side)
 
 /*
  * rdma_create_ep with completion queues, a channel and a protection domain of the program: they are used, and
- * outlive the endpoint.
+ * remain after the endpoint.
  */
 struct own {
 	struct rdma_cm_id *id;
@@ -401,7 +401,7 @@ static void
 check_own(struct own *own, struct end *end)
 {
 	EXPECT(end->id->qp->send_cq == own->send && end->id->qp->recv_cq == own->recv && end->id->qp->pd == own->pd, "");
-	EXPECT(end->id->send_cq == NULL && end->id->recv_cq == NULL && end->id->send_cq_channel == NULL, "queues were made");
+	EXPECT(end->id->send_cq == NULL && end->id->recv_cq == NULL && end->id->send_cq_channel == NULL, "queues were created");
 	EXPECT(ibv_destroy_cq(own->send) == EBUSY && ibv_dealloc_pd(own->pd) == EBUSY, "a queue pair uses them");
 	EXPECT(ibv_destroy_comp_channel(own->channel) == EBUSY, "a completion queue uses it");
 }

@@ -3,11 +3,11 @@
 #include "ends.h"
 
 #define SIZE 4096
-#define AT 1024 /* where a window begins, and its length */
+#define AT 1024 /* the offset of a window, and its length */
 #define LENGTH 64
 #define RIGHTS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 
-/* A window of the target, on a region that gives a peer no rights of its own. */
+/* A window of the target, on a region without remote rights. */
 struct view {
 	char *memory;
 	struct ibv_mr *mr;
@@ -40,7 +40,7 @@ expect_done(struct end *end, uint64_t wr_id, enum ibv_wc_opcode opcode)
 	EXPECT(wc.wr_id == wr_id && wc.opcode == opcode, "request %llu, opcode %d", (unsigned long long)wc.wr_id, wc.opcode);
 }
 
-/* Type 1: rkey is the device's to choose. */
+/* Type 1: the device chooses the rkey. */
 static void
 bind_1(struct end *end, struct view *view, uint64_t wr_id, struct ibv_mw_bind_info info)
 {
@@ -52,7 +52,7 @@ bind_1(struct end *end, struct view *view, uint64_t wr_id, struct ibv_mw_bind_in
 	EXPECT(view->mw->rkey != before, "the same key");
 }
 
-/* Type 2: the lowest 8 bits are the program's. */
+/* Type 2: the program chooses the lowest 8 bits. */
 static uint32_t
 post_bind_2(struct end *end, struct view *view, uint64_t wr_id, struct ibv_mw_bind_info info)
 {
@@ -83,20 +83,20 @@ tell_place(struct side *side, uint64_t addr, uint32_t rkey)
 	tell(side, &place, sizeof(place));
 }
 
-/* The region cannot go, or be another one, while a window is bound to it. */
+/* The region cannot be deregistered or changed while a window is bound to it. */
 static void
 expect_busy(struct view *view)
 {
 	int ret = ibv_dereg_mr(view->mr);
 
-	/* the kernel's rxe has another number for it than the manual page */
+	/* rxe returns another errno than the manual page specifies */
 	EXPECT(ret == EBUSY || (on_device() && ret == EINVAL), "%s", strerror(ret));
 	if (!on_device())
 		EXPECT(ibv_rereg_mr(view->mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0) == IBV_REREG_MR_ERR_INPUT && errno == EBUSY,
 			"%s", strerror(errno));
 }
 
-/* What the initiator does with a window. */
+/* The objects with which the initiator accesses a window. */
 struct seen {
 	struct end end;
 	struct ibv_mr *mr;
@@ -124,12 +124,12 @@ expect_access(struct seen *seen, struct place place)
 	enum ibv_wc_status status = access_at(seen, IBV_WR_RDMA_WRITE, place.addr, place.rkey, LENGTH);
 
 	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
-	/* behind the write, so that has been placed */
+	/* after the write, which has been placed then */
 	status = access_at(seen, IBV_WR_RDMA_READ, place.addr, place.rkey, LENGTH);
 	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
 }
 
-/* The connection ends with this. */
+/* The access is refused, and ends the connection. */
 static void
 expect_refused(struct seen *seen, struct place place)
 {
@@ -159,9 +159,9 @@ rebound_t(struct side *side, bool names_region)
 	expect_busy(&view);
 	tell_place(side, (uintptr_t)view.memory + AT, view.mw->rkey);
 	hear(side, 'w');
-	check_bytes(view.memory, AT, 0, "what is before the window");
+	check_bytes(view.memory, AT, 0, "the memory before the window");
 	check_bytes(view.memory + AT, LENGTH, 'i', "the window");
-	check_bytes(view.memory + AT + LENGTH, SIZE - AT - LENGTH, 0, "what is behind the window");
+	check_bytes(view.memory + AT + LENGTH, SIZE - AT - LENGTH, 0, "the memory after the window");
 
 	bind_1(&end, &view, 2, part(&view, 2 * AT, LENGTH, RIGHTS));
 	expect_busy(&view);
@@ -169,7 +169,7 @@ rebound_t(struct side *side, bool names_region)
 	hear(side, 'w');
 	check_bytes(view.memory + 2 * AT, LENGTH, 'i', "the window");
 
-	/* a length of 0 is no range; which region it is not of does not matter */
+	/* a length of 0 unbinds the window, with any region */
 	if (names_region)
 		nothing.mr = view.mr;
 	bind_1(&end, &view, 3, nothing);
@@ -202,8 +202,8 @@ type_1_i(struct side *side)
 }
 
 /*
- * Each of these ends the connection: what the window does not have, and the key that it had before. The
- * region stays busy until the window is no more.
+ * Each of these ends the connection: an access outside the window or without the right, and its former key.
+ * The region stays busy until the window is deallocated.
  */
 enum excess { BEHIND, OLD_KEY, OWN_KEY, NO_RIGHT };
 
@@ -252,7 +252,7 @@ excess_i(struct side *side)
 }
 
 /*
- * A window of type 2 is bound by a work request, and invalidated by one: locally, or with a message of the
+ * A window of type 2 is bound by a work request, and invalidated by one: locally, or by a message of the
  * peer.
  */
 static void
@@ -271,9 +271,9 @@ invalidated_t(struct side *side, bool by_peer)
 	DONE(ibv_post_recv(end.id->qp, &receive, &bad_receive));
 	tell_place(side, (uintptr_t)view.memory + AT, rkey);
 	hear(side, 'w');
-	check_bytes(view.memory, AT, 0, "what is before the window");
+	check_bytes(view.memory, AT, 0, "the memory before the window");
 	check_bytes(view.memory + AT, LENGTH, 'i', "the window");
-	check_bytes(view.memory + AT + LENGTH, SIZE - AT - LENGTH, 0, "what is behind the window");
+	check_bytes(view.memory + AT + LENGTH, SIZE - AT - LENGTH, 0, "the memory after the window");
 	if (by_peer) {
 		struct ibv_wc wc = next_recv(&end);
 
@@ -288,7 +288,7 @@ invalidated_t(struct side *side, bool by_peer)
 		expect_done(&end, 2, IBV_WC_LOCAL_INV);
 		say(side, 'v');
 	}
-	/* not bound to anything any more */
+	/* no window is bound to the region */
 	DONE(ibv_dereg_mr(view.mr));
 	say(side, 'g');
 	hear(side, 'd');
@@ -370,8 +370,8 @@ wr_send_inv_i(struct side *side)
 }
 
 /*
- * A window that is bound already, a region that windows must not be bound to, more than the region has: the
- * bind fails and ends the connection, and what was bound before stays bound.
+ * A window that is already bound, a region without IBV_ACCESS_MW_BIND, a range past the region: the bind
+ * fails and ends the connection; earlier binds remain.
  */
 enum mistake { BOUND, NOT_FOR_WINDOWS, TOO_LONG, NO_LOCAL_WRITE };
 
@@ -422,8 +422,8 @@ waits_i(struct side *side)
 }
 
 /*
- * What is refused at once: a window of the wrong type, a region and a window of two protection domains, flags
- * that a window cannot have.
+ * Refused immediately: a window of the wrong type, a region and a window of different protection domains,
+ * flags that a window cannot have.
  */
 static void
 refused_t(struct side *side)
@@ -448,10 +448,10 @@ refused_t(struct side *side)
 	bind.bind_info = part(&one, 0, LENGTH, RIGHTS);
 	rkey = elsewhere->rkey;
 	EXPECT(ibv_bind_mw(end.id->qp, elsewhere, &bind) == EPERM, "a region of another protection domain");
-	EXPECT(elsewhere->rkey == rkey, "another key after a bind that failed");
+	EXPECT(elsewhere->rkey == rkey, "another key after a failed bind");
 	bind.bind_info.mr = NULL;
-	EXPECT(ibv_bind_mw(end.id->qp, one.mw, &bind) == EINVAL, "a range of no region");
-	/* nothing is bound, and nothing has ended */
+	EXPECT(ibv_bind_mw(end.id->qp, one.mw, &bind) == EINVAL, "a range without a region");
+	/* no window is bound, and the connection has not ended */
 	DONE(ibv_dereg_mr(one.mr));
 	DONE(ibv_dereg_mr(two.mr));
 	DONE(ibv_dealloc_mw(elsewhere));

@@ -25,7 +25,7 @@
 		}                                                                                  \
 	} while (0)
 
-/* A function of this name, of the type of the function that the headers declare. */
+/* A function with this name and with the type that the headers declare. */
 #define FIND(handle, name) ((__typeof__(&name))dlsym((handle), #name))
 #define FIND_NODE(handle, name, node) ((__typeof__(&name))dlvsym((handle), #name, (node)))
 
@@ -50,7 +50,7 @@ soft0(struct ibv_device **list, const char *(*name_of)(struct ibv_device *))
 	return NULL;
 }
 
-/* Verbs, all of whose functions are looked up in one way. */
+/* Uses verbs, all of whose functions are looked up in the same way. */
 static void
 use_device(void *handle, const char *node)
 {
@@ -109,7 +109,7 @@ use_cm(void *handle, const char *addr)
 	EXPECT(resolve(id, NULL, (struct sockaddr *)&dst, 2000) == 0);
 	EXPECT(id->verbs != NULL && strcmp(id->verbs->device->name, "soft0") == 0);
 	EXPECT(destroy(id) == 0);
-	/* what takes no object is the real library's */
+	/* functions without an object are those of the real library */
 	EXPECT(strcmp(file_of((void *)name_of), "librdmacm.so.1") == 0 || strncmp(file_of((void *)name_of), "librdmacm.so.1.", 15) == 0);
 	printf("rdma_cm finds soft0\n");
 }
@@ -126,12 +126,12 @@ main(int argc, char *argv[])
 	}
 	use_device(verbs, NULL);
 	use_device(verbs, "IBVERBS_1.1");
-	/* functions of 2005 have objects of another layout */
+	/* the functions of IBVERBS_1.0 have objects with another layout */
 	EXPECT(strncmp(file_of(dlvsym(verbs, "ibv_open_device", "IBVERBS_1.0")), "libibverbs.so.1", 15) == 0);
 	EXPECT(strncmp(file_of(dlsym(verbs, "ibv_wc_status_str")), "libibverbs.so.1", 15) == 0);
 	EXPECT(dlsym(verbs, "ibv_no_such_function") == NULL && dlerror() != NULL);
 	EXPECT(dlvsym(verbs, "ibv_open_device", "IBVERBS_9.9") == NULL && dlerror() != NULL);
-	/* nothing else is another function than without */
+	/* all other functions are those without the preloaded library */
 	EXPECT(strncmp(file_of(dlsym(RTLD_NEXT, "malloc")), "libc.so", 7) == 0);
 	EXPECT(strncmp(file_of(dlsym(RTLD_DEFAULT, "dlsym")), "libc.so", 7) == 0);
 
