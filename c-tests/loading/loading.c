@@ -66,7 +66,7 @@ load(const char *path, bool namespace)
 	EXPECT(library != NULL, "%s", dlerror());
 }
 
-/* A TCP port that is free at this moment. */
+/* A free TCP port. */
 static uint16_t
 free_port(void)
 {
@@ -81,8 +81,8 @@ free_port(void)
 }
 
 /*
- * Listens, connects to itself, and returns the first event of the connection at its initiator. Everything
- * stays open.
+ * Listens, connects to itself, and returns the first event of the connection at its initiator. All objects
+ * stay open.
  */
 static enum rpma_conn_event
 connect_with_librpma(uint16_t port)
@@ -102,7 +102,7 @@ connect_with_librpma(uint16_t port)
 	EXPECT(LIB(rpma_ep_listen)(peer, ADDR, service, &ep) == 0);
 	EXPECT(LIB(rpma_conn_req_new)(peer, ADDR, service, NULL, &req) == 0);
 	EXPECT(LIB(rpma_conn_req_connect)(&req, NULL, &conn) == 0);
-	/* whichever comes first: the request at the listener, or an injected fault in place of it */
+	/* either the request at the listener, or an injected fault instead */
 	EXPECT(LIB(rpma_ep_get_fd)(ep, &fds[0].fd) == 0 && LIB(rpma_conn_get_event_fd)(conn, &fds[1].fd) == 0);
 	EXPECT(poll(fds, 2, -1) > 0);
 	if (fds[0].revents != 0) {
@@ -128,8 +128,8 @@ listen_with_softverbs(uint16_t port)
 }
 
 /*
- * Bytes that are no request: the thread of the library reads them and closes the socket, which ends this
- * call.
+ * Sends bytes that are not a request: the thread of the library reads them and closes the socket, which ends
+ * this call.
  */
 static void
 disturb(uint16_t port)

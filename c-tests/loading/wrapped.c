@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * wrapped.c -- to preload: a function of librdmacm that says whether it finds the one that it wraps, and
- * calls that.
+ * wrapped.c -- for LD_PRELOAD: a wrapper of a function of librdmacm that prints whether it finds the original
+ * one, and calls that.
  */
 #include <dlfcn.h>
 #include <netdb.h>

@@ -116,7 +116,7 @@ free(void *block)
 	__libc_free(block);
 }
 
-/* By number, as libc's own functions are hidden by these. */
+/* By number, since these functions override those of libc. */
 static long
 kernel(long number, long a, long b, long c, long d, long e, long f, int error)
 {
@@ -151,7 +151,7 @@ epoll_create1(int flags)
 	return (int)kernel(SYS_epoll_create1, flags, 0, 0, 0, 0, 0, EMFILE);
 }
 
-/* Only to add needs memory. */
+/* Only EPOLL_CTL_ADD needs memory. */
 int
 epoll_ctl(int set, int op, int fd, struct epoll_event *event)
 {

@@ -12,24 +12,24 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* Which calls count. */
+/* The calls that count. */
 enum fail_kind {
 	FAIL_ALLOCATIONS, /* malloc, calloc, realloc, posix_memalign, aligned_alloc, memalign */
 	/* mmap, pthread_create, eventfd, timerfd_create, epoll_create1, epoll_ctl, socket, accept4 */
 	FAIL_SYSTEM
 };
 
-/* Only what counts while this is set may fail. */
+/* Only calls while this is set may fail. */
 extern atomic_bool fail_armed;
 extern enum fail_kind fail_kind;
-/* The number of the first call that fails, from 1, and of how many in a row; 0: none. */
+/* The number of the first call that fails, from 1, and the number of consecutive failures; 0: none. */
 extern unsigned long fail_first;
 extern unsigned long fail_count;
 
-/* How many calls counted, and how many of them failed. */
+/* The number of calls that counted, and of those that failed. */
 extern atomic_ulong fail_seen;
 extern atomic_ulong fail_failed;
-/* Blocks that were allocated and not freed, counted all the time. */
+/* Blocks that were allocated and not freed; always counted. */
 extern atomic_long fail_blocks;
 
 #endif /* MEMORY_FAIL_H */

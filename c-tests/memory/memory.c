@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * memory.c -- a program calls the library from the first function to the last while an allocation, or a
- * system call that needs memory or a descriptor, fails: each in turn, in a separate process; all those of one
- * call of the library; all from some call on; all while other programs connect; and those that the kernel
- * refuses in a limited address space.
+ * memory.c -- a program calls all functions of the library while an allocation, or a system call that needs
+ * memory or a descriptor, fails: each in turn, in a separate process; all those of one call of the library;
+ * all from some call on; all while other programs connect; and those that the kernel refuses in a limited
+ * address space.
  *
  * Each process runs the scenario once with the failure and then once more without. It passes when it ends
  * without a signal, the calls of the scenario returned 0 or an error that their documentation lists,
  * connections were established or ended with an event, all objects could be deleted, the second run
- * succeeded, and no more blocks and descriptors are left than without a failure.
+ * succeeded, and no more blocks and descriptors remain than without a failure.
  */
 #include "fail.h"
 
@@ -42,7 +42,7 @@
 		RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY | RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT | RPMA_MR_USAGE_SEND |        \
 		RPMA_MR_USAGE_RECV)
 
-/* What a process leaves to the one that started it. */
+/* The report of a process to its parent. */
 struct report {
 	unsigned long seen;
 	unsigned long failed;
@@ -52,7 +52,7 @@ struct report {
 	unsigned ended; /* connections and operations that ended with an event or an error completion */
 	long blocks;
 	unsigned fds;
-	char wrong[512]; /* empty: nothing */
+	char wrong[512]; /* the error, or empty */
 };
 
 static struct report *report;
@@ -73,10 +73,10 @@ wrong(const char *format, ...)
  * ---- calls ------------------------------------------------------------------------------------------------------------------
  */
 
-/* Numbers of the calls for which memory is out; all others may have it. 0, 0: says nothing. */
+/* Allocations fail from the first to the second of these calls. 0, 0: this does not apply. */
 static unsigned out_from;
 static unsigned out_to;
-/* The first run, whose calls count. */
+/* True in the first run, whose calls count. */
 static bool counts;
 
 static void
@@ -98,9 +98,8 @@ after_call(int ret)
 }
 
 /*
- * Whether a call succeeded. Of errors, RPMA_E_NOMEM and RPMA_E_PROVIDER are those that a failing allocation
- * may lead to: the second one where a function of libibverbs or librdmacm fails, as the documentation of the
- * call says.
+ * Whether a call succeeded. A failing allocation may lead to RPMA_E_NOMEM, or to RPMA_E_PROVIDER if a
+ * function of libibverbs or librdmacm fails, as documented for the call.
  */
 static bool
 succeeded(int ret, const char *call)
@@ -119,7 +118,7 @@ succeeded(int ret, const char *call)
 }
 
 #define CALL(call) (before_call(), succeeded(after_call(call), #call))
-/* What is deleted is deleted, whatever fails. */
+/* Deleting an object always succeeds. */
 #define DELETE(call)                                                                                                    \
 	do {                                                                                                            \
 		int ret_;                                                                                               \
@@ -144,7 +143,7 @@ struct end {
 	struct rpma_cq *cq;
 	struct rpma_mr_remote *remote;
 	bool established;
-	bool closing; /* its end is what is expected */
+	bool closing; /* its end is expected */
 	bool over;
 };
 
@@ -179,7 +178,7 @@ free_port(char *port, size_t size)
 {
 	struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(addr);
-	int fd = (int)syscall(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* not one that counts */
+	int fd = (int)syscall(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* does not count */
 
 	if (fd < 0 || bind(fd, (struct sockaddr *)&addr, len) != 0 || getsockname(fd, (struct sockaddr *)&addr, &len) != 0)
 		wrong("no port: %s", strerror(errno));
@@ -212,7 +211,7 @@ connect_end(struct end *end)
 	return good;
 }
 
-/* The next event of a connection; sets what it says. */
+/* Fetches the next event of a connection, and sets its state. */
 static bool
 next_event(struct end *end, const char *who)
 {
@@ -222,7 +221,7 @@ next_event(struct end *end, const char *who)
 	if (!CALL(rpma_conn_get_event_fd(end->conn, &fd)))
 		return false;
 	if (!readable(fd, WAIT_MS)) {
-		wrong("the %s waits for an event", who);
+		wrong("no event for the %s", who);
 		return false;
 	}
 	if (!CALL(rpma_conn_next_event(end->conn, &event)))
@@ -284,7 +283,7 @@ set_up(struct pair *pair)
 		!CALL(rpma_conn_req_recv(initiator->req, initiator->mr, 0, 64, (void *)2)) || !connect_end(initiator))
 		return false;
 	if (!readable(fd, WAIT_MS)) {
-		/* the target had no memory for the request: then the initiator is told */
+		/* the target had no memory for the request: then the initiator gets an event */
 		next_event(initiator, "initiator");
 		if (initiator->established)
 			wrong("established without a request");
@@ -295,7 +294,7 @@ set_up(struct pair *pair)
 	return next_event(initiator, "initiator") && next_event(target, "target") && take_offer(initiator) && take_offer(target);
 }
 
-/* A completion, within some time; its status is what is expected without a failure. */
+/* Polls for a completion until a timeout; without a failure it must be successful. */
 static bool
 completes(struct rpma_cq *cq, struct pair *pair, const char *what)
 {
@@ -307,7 +306,7 @@ completes(struct rpma_cq *cq, struct pair *pair, const char *what)
 	do {
 		before_call();
 		ret = after_call(rpma_cq_get_wc(cq, 1, &wc, NULL));
-		/* such calls are many, and their number varies: they are one */
+		/* the number of such calls varies: all count as one */
 		if (counts && ret == RPMA_E_NO_COMPLETION)
 			report->calls--;
 	} while (ret == RPMA_E_NO_COMPLETION && now_ms() < deadline);
@@ -325,7 +324,7 @@ completes(struct rpma_cq *cq, struct pair *pair, const char *what)
 	return false;
 }
 
-/* Sleeps for it instead. */
+/* The same, sleeping instead of polling. */
 static bool
 awaited(struct rpma_cq *cq, struct pair *pair, const char *what)
 {
@@ -359,13 +358,13 @@ use(struct pair *pair)
 		!completes(i->cq, pair, "the persistent flush"))
 		return false;
 	if (memcmp(from + 4096, to + 4096, 16384) != 0)
-		wrong("what was flushed is not what was written");
+		wrong("the flushed data are wrong");
 	if (!CALL(rpma_atomic_write(i->conn, i->remote, 32768, word, ALWAYS)) || !completes(i->cq, pair, "the atomic write") ||
 		!CALL(rpma_flush(i->conn, i->remote, 32768, 8, RPMA_FLUSH_TYPE_VISIBILITY, ALWAYS)) ||
 		!completes(i->cq, pair, "the flush"))
 		return false;
 	if (memcmp(to + 32768, word, 8) != 0)
-		wrong("the word is not there");
+		wrong("the word was not written");
 	if (!CALL(rpma_read(i->conn, i->mr, 40960, i->remote, 32768, 8, ALWAYS)) || !completes(i->cq, pair, "the read"))
 		return false;
 	if (memcmp(from + 40960, word, 8) != 0)
@@ -443,7 +442,7 @@ scenario(void)
 struct variant {
 	const char *name;
 	enum fail_kind kind;
-	bool warm; /* the library has been used before, and a connection of then is there throughout */
+	bool warm; /* the library has been used before, and an earlier connection stays open */
 	enum { EACH, DURING_A_CALL, FROM_A_CALL_ON, WHILE_OTHERS_CONNECT, IN_A_LIMIT } when;
 };
 
@@ -461,7 +460,7 @@ static const struct variant variants[] = {
 	{"call-without-descriptors", FAIL_SYSTEM, true, DURING_A_CALL},
 };
 
-/* The connection that was there before is used; the receives of the last time were used up. */
+/* Uses the earlier connection again, with new receives. */
 static void
 use_again(struct pair *beside)
 {
@@ -535,18 +534,17 @@ count_fds(void)
 	return n;
 }
 
-/* What is left without a failure. */
+/* The blocks and descriptors that remain without a failure. */
 static struct report base;
 /*
- * Timers of the library that have not expired keep a block each; a run that was cut short has fewer, one that
- * was repeated more.
+ * Each timer of the library that has not expired needs a block; an aborted run has fewer, a repeated one
+ * more.
  */
 #define BLOCKS_MORE 8
 
 /*
- * The engine closes the last sockets on its own. Without a failure that is over when nothing has changed for
- * a while; afterwards it is what was left then, or else what is left after more time than a socket can
- * linger.
+ * The engine closes the last sockets itself. Without a failure, this waits until nothing has changed for a
+ * while; afterwards, until the same number remains, or for longer than a socket can linger.
  */
 static void
 settle(bool is_base)
@@ -575,7 +573,7 @@ child(const struct variant *variant, unsigned long number)
 	alarm(CHILD_S);
 	fail_kind = variant->kind;
 	if (variant->warm && (!prepare(&beside) || !set_up(&beside) || !use(&beside))) {
-		wrong("the connection before");
+		wrong("the earlier connection");
 		return;
 	}
 	if (variant->when == WHILE_OTHERS_CONNECT) {
@@ -626,7 +624,7 @@ run_child(const struct variant *variant, unsigned long number)
 	fflush(NULL);
 	pid = fork();
 	if (pid == 0) {
-		/* what aborts says why, which is not for this terminal */
+		/* a process that aborts prints the reason, which must not reach the terminal */
 		int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
 		dup2(nowhere, STDERR_FILENO);
@@ -679,9 +677,9 @@ run(const struct variant *variant)
 		others += report->others;
 		ended += report->ended;
 		if (report->wrong[0] == '\0' && report->fds != base.fds)
-			wrong("%u descriptors are left, %u without a failure", report->fds, base.fds);
+			wrong("%u descriptors remain, %u without a failure", report->fds, base.fds);
 		if (report->wrong[0] == '\0' && report->blocks > base.blocks + BLOCKS_MORE)
-			wrong("%ld blocks are left, %ld without a failure", report->blocks, base.blocks);
+			wrong("%ld blocks remain, %ld without a failure", report->blocks, base.blocks);
 		if (strncmp(report->wrong, "ended by signal", 15) == 0) {
 			killed++;
 			failed++;
@@ -710,7 +708,7 @@ main(int argc, char *argv[])
 		return 2;
 	}
 	setenv("RPMA_PROVIDER", "soft", 1);
-	/* of one variant a single number: what to look at in a debugger */
+	/* a single number of one variant, for a debugger */
 	for (unsigned v = 0; v < sizeof(variants) / sizeof(variants[0]); v++) {
 		bool wanted = argc == 1;
 

@@ -41,7 +41,7 @@ is_what_releases_had() {
 	[ "$(frozen | sed -n 's/^NODE //p' | head -n 1)" = LIBRPMA_1.0 ] || die "LIBRPMA_1.0 is not the first node"
 }
 
-# A release's library with one function less, one more, another name: each is distinguished from the real one.
+# Libraries with one function less, one more or another name differ from that of the release.
 differences_are_seen() {
 	local change
 	describe "$OUT/1.0/librpma.so.0" >true

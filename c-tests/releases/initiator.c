@@ -6,7 +6,7 @@
 #include "plan.h"
 #include "queue.h"
 
-/* Where the data comes from; for rpma_read, where it goes. */
+/* The sources of the data; for rpma_read, the destination. */
 enum { LOCAL_READ_AT = REGION_SIZE, LOCAL_SIZE = REGION_SIZE + SOURCE_SIZE };
 
 static void
@@ -17,7 +17,7 @@ fill(char *local)
 	memcpy(local + OLD_ATOMIC_AT, OLD_ATOMIC_TEXT, 8);
 }
 
-/* Half of it with a completion for each step, half as programs do it: only the flush has one. */
+/* Half of it with a completion for each step, half as in most programs: only the flush is signalled. */
 static void
 write_and_flush(struct rpma_conn *conn, struct rpma_mr_remote *remote, struct rpma_mr_local *mr)
 {
@@ -86,7 +86,7 @@ send_both(struct rpma_conn *conn, struct rpma_mr_remote *remote, struct rpma_mr_
 #endif
 }
 
-/* The target's region, from what came with the connection. */
+/* The target's region, from the private data of the connection. */
 static struct rpma_mr_remote *
 remote_of(struct rpma_conn *conn)
 {
@@ -149,7 +149,7 @@ run_initiator(const struct queue *queue, const char *addr, const char *port)
 	OK(rpma_conn_cfg_delete(&cfg));
 	OK(rpma_conn_req_recv(req, message_mr, 2 * MESSAGE_SIZE, MESSAGE_SIZE, answer));
 	OK(rpma_conn_req_connect(&req, &ours, &conn));
-	EXPECT(req == NULL, "the request is still there");
+	EXPECT(req == NULL, "the request was not consumed");
 	expect_event(conn, RPMA_CONN_ESTABLISHED);
 	struct rpma_mr_remote *remote = remote_of(conn);
 
@@ -161,7 +161,7 @@ run_initiator(const struct queue *queue, const char *addr, const char *port)
 	read_back(conn, remote, mr, local);
 	send_both(conn, remote, mr, message_mr);
 	done = expect_done(RECEIVES, RECV, answer);
-	EXPECT(done.byte_len == MESSAGE_SIZE && !done.has_imm, "an answer of %u bytes", done.byte_len);
+	EXPECT(done.byte_len == MESSAGE_SIZE && !done.has_imm, "a reply of %u bytes", done.byte_len);
 	check_pattern(answer, MESSAGE_SIZE, ANSWER_SEED, "answer");
 
 	OK(rpma_conn_disconnect(conn));

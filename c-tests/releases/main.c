@@ -9,10 +9,10 @@
 
 #include "queue.h"
 
-/* No program runs longer, whatever happens. */
+/* No program runs longer. */
 #define LAST_RESORT_SECONDS 25
 
-/* Every function of the release is where the library has it under the release's own node. */
+/* Every function of the release has the address of the library's definition at the node of the release. */
 static void
 check_names(const char *library)
 {

@@ -32,7 +32,7 @@ enum { DATA_SEED = 1, IMM_SEED, SOURCE_SEED, FIRST_SEED, SECOND_SEED, ANSWER_SEE
 #define ATOMIC_TEXT "8 bytes!"
 #define OLD_ATOMIC_TEXT "eight..."
 
-/* What a release can do, by its number. */
+/* The features of a release, by its number. */
 static inline bool
 has_write_atomic(int release)
 {

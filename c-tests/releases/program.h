@@ -13,7 +13,7 @@
 #error "which release?"
 #endif
 
-/* Every function of the release, at the address that the loader found; and the node they were asked from. */
+/* Every function of the release, with the address that the loader found; and the node of the release. */
 struct name {
 	const char *name;
 	void (*function)(void);
@@ -48,7 +48,7 @@ void check_pattern(const char *ptr, size_t size, unsigned seed, const char *what
 /* Ends the program unless all these bytes have the value. */
 void check_bytes(const void *ptr, size_t size, unsigned char value, const char *what);
 
-/* What the two programs do; they are started with the name of a struct queue that their release has. */
+/* The two programs; they are started with the name of a struct queue of their release. */
 struct queue;
 void run_target(const struct queue *queue, const char *addr);
 void run_initiator(const struct queue *queue, const char *addr, const char *port);

@@ -40,7 +40,7 @@ wait_channel(enum side side)
 	struct rpma_cq *cq = NULL;
 	bool is_rcq = false;
 
-	/* whichever it is: who takes from the other queue looks there before waiting again */
+	/* either queue: take functions poll their own before they wait again */
 	(void)side;
 	wait_readable(fd);
 	OK(rpma_conn_wait(conn, 0, &cq, &is_rcq));

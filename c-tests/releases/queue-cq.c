@@ -14,7 +14,7 @@ static int fds[2];
 static void
 configure(struct rpma_conn_cfg *cfg)
 {
-	/* receives have a queue of their own */
+	/* receives have a separate queue */
 	OK(rpma_conn_cfg_set_rcq_size(cfg, 10));
 }
 

@@ -46,7 +46,7 @@ expect_nothing(enum side side)
 	struct done done;
 	int ret = queue->take(side, &done);
 
-	EXPECT(ret == RPMA_E_NO_COMPLETION, "an empty queue says \"%s\"", rpma_err_2str(ret));
+	EXPECT(ret == RPMA_E_NO_COMPLETION, "an empty queue returns \"%s\"", rpma_err_2str(ret));
 }
 
 static enum side
@@ -58,10 +58,7 @@ side_of(const struct done *done)
 int
 take_next(enum side side, struct done *done)
 {
-	/*
-	 * Sends and receives are not ordered: where they share a queue, an answer may come before the send's
-	 * own end.
-	 */
+	/* Sends and receives are not ordered: in a common queue, a reply may complete before the send. */
 	static struct done other;
 	static bool has_other;
 	int ret;
@@ -72,7 +69,7 @@ take_next(enum side side, struct done *done)
 		return 0;
 	}
 
-	/* The first one raises an event for certain; of later ones, some may come while nobody waits. */
+	/* The first one always raises an event; later ones may complete before the wait. */
 	if (!waited) {
 		queue->wait(side);
 		waited = true;
@@ -82,7 +79,7 @@ take_next(enum side side, struct done *done)
 		if (ret == RPMA_E_NO_COMPLETION) {
 			queue->wait(side);
 		} else if (ret == 0 && side_of(done) != side) {
-			EXPECT(!has_other, "a completion more than there can be");
+			EXPECT(!has_other, "an unexpected completion");
 			other = *done;
 			has_other = true;
 		} else {
@@ -108,7 +105,7 @@ wait_readable(int fd)
 {
 	struct pollfd fds = {.fd = fd, .events = POLLIN};
 
-	EXPECT(poll(&fds, 1, 10000) == 1 && fds.revents == POLLIN, "nothing to read at the descriptor");
+	EXPECT(poll(&fds, 1, 10000) == 1 && fds.revents == POLLIN, "the descriptor is not readable");
 }
 
 #if RELEASE <= 11
@@ -133,7 +130,7 @@ check_guard(const struct guarded *guarded, int ret)
 	size_t end = ret == RPMA_E_NO_COMPLETION ? 0 : FIELDS_END;
 
 	check_bytes((const char *)guarded + end, sizeof(*guarded) - end, UNTOUCHED,
-			"memory behind the fields of the completion");
+			"memory after the fields of the completion");
 }
 
 struct done

@@ -7,7 +7,7 @@
 
 enum kind { READ, WRITE, SEND, RECV, RECV_WRITE_WITH_IMM };
 
-/* What a completion said, in whichever form. */
+/* The content of a completion, in either form. */
 struct done {
 	const void *context;
 	enum kind kind;
@@ -21,10 +21,10 @@ enum side { SENDS, RECEIVES };
 
 struct queue {
 	const char *name;
-	/* before the connection is made, and when it has been */
+	/* before the connection is created, and afterwards */
 	void (*configure)(struct rpma_conn_cfg *cfg);
 	void (*open)(struct rpma_conn *conn);
-	/* waits until there may be one; takes one and returns 0, or returns an error */
+	/* waits until there may be a completion; polls one and returns 0 or an error */
 	void (*wait)(enum side side);
 	int (*take)(enum side side, struct done *done);
 };
@@ -47,19 +47,19 @@ void open_queue(const struct queue *queue, struct rpma_conn *conn);
 /* Ends the program unless the queue is empty. */
 void expect_nothing(enum side side);
 
-/* Waits for the next completion of that side; returns what taking it returned. */
+/* Waits for the next completion of that side. Returns the result of the poll. */
 int take_next(enum side side, struct done *done);
 
-/* Ends the program unless the next completion is this operation's, and a success. */
+/* Ends the program unless the next completion is that of this operation, and successful. */
 struct done expect_done(enum side side, enum kind kind, const void *context);
 
-/* Waits, not for ever, until the descriptor is readable. */
+/* Waits until the descriptor is readable, or ends the program after a timeout. */
 void wait_readable(int fd);
 
 #if RELEASE <= 11
 /*
- * A completion in the release's own form, and memory behind it that is not the library's. What is behind the
- * last field is not the library's either, though it may belong to the struct as padding: 0.9 ends at byte 20.
+ * A completion in the form of the release, and memory after it that the library must not write. It must not
+ * write after the last field, either, which may be padding of the struct: 0.9 ends at byte 20.
  */
 struct guarded {
 	struct rpma_completion completion;

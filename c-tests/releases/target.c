@@ -9,7 +9,7 @@
 #include "plan.h"
 #include "queue.h"
 
-/* A port that nobody has at the moment. */
+/* A free port. */
 static void
 free_port(char port[8])
 {
@@ -33,7 +33,7 @@ check_message(const struct done *done, const char *message, unsigned seed)
 static void
 check_imm(const struct done *done, uint32_t imm)
 {
-	/* 0.9 has no place for it */
+	/* 0.9 has no member for it */
 	if (RELEASE >= 10)
 		EXPECT(done->has_imm && done->imm == imm, "immediate data is %#x instead of %#x", done->imm, imm);
 }
@@ -56,7 +56,7 @@ receive_second(int initiator, const char *message)
 		check_imm(&done, SECOND_IMM);
 		return;
 	}
-	/* 0.9 has no name for that operation */
+	/* 0.9 does not define that operation */
 	ret = take_next(RECEIVES, &done);
 	EXPECT(ret == RPMA_E_NOSUPP, "a write with immediate data: %s", rpma_err_2str(ret));
 }
@@ -156,7 +156,7 @@ run_target(const struct queue *queue, const char *addr)
 	OK(rpma_conn_req_recv(req, message_mr, 0, MESSAGE_SIZE, messages));
 	OK(rpma_conn_req_recv(req, message_mr, MESSAGE_SIZE, MESSAGE_SIZE, messages + MESSAGE_SIZE));
 	OK(rpma_conn_req_connect(&req, &ours, &conn));
-	EXPECT(req == NULL, "the request is still there");
+	EXPECT(req == NULL, "the request was not consumed");
 	expect_event(conn, RPMA_CONN_ESTABLISHED);
 	OK(rpma_conn_get_private_data(conn, &theirs));
 	EXPECT(theirs.ptr != NULL && theirs.len >= sizeof(hello), "%u bytes of private data", theirs.len);

@@ -18,7 +18,7 @@
 #define EVENT_MS 15000
 #define SILENCE_MS 2000
 
-/* Writes continuously, each write with a completion that must arrive exactly once. */
+/* Writes continuously; each write must complete exactly once. */
 struct traffic {
 	struct node node;
 	struct region data;
@@ -40,7 +40,7 @@ start_traffic(struct traffic *t, struct side *side)
 	OK(rpma_conn_cfg_delete(&cfg));
 }
 
-/* As many writes as there is room for. */
+/* Fills the send queue with writes. */
 static void
 post_writes(struct traffic *t)
 {
@@ -50,7 +50,7 @@ post_writes(struct traffic *t)
 		t->posted++;
 }
 
-/* Takes the next completion; they come in the order of the posts. */
+/* Polls the next completion; writes complete in the order in which they were posted. */
 static enum ibv_wc_status
 take_write(struct traffic *t)
 {
@@ -63,7 +63,7 @@ take_write(struct traffic *t)
 	return wc.status;
 }
 
-/* Some traffic that works. */
+/* Traffic before the failure. */
 static void
 warm_up(struct traffic *t)
 {
@@ -77,7 +77,7 @@ warm_up(struct traffic *t)
 	post_writes(t);
 }
 
-/* Writes until one fails because there is no way any more; what was posted behind it is flushed. */
+/* Writes until one fails because the peer is unreachable; later ones are flushed. */
 static void
 write_until_failure(struct traffic *t)
 {
@@ -94,8 +94,8 @@ write_until_failure(struct traffic *t)
 }
 
 /*
- * Writes until nothing has completed for a while. rxe treats the retry count of librpma, 7, as infinite, so
- * it never gives up a transfer by itself; the program ends it.
+ * Writes until none has completed for a while. rxe treats the retry count of librpma, 7, as infinite, so it
+ * never ends a transfer by itself; the program does.
  */
 static void
 write_until_silence(struct traffic *t)
@@ -127,7 +127,7 @@ stop_traffic(struct traffic *t)
 	close_node(&t->node);
 }
 
-/* Programs by their path: busybox's shell would take its own ip. */
+/* Programs by their path: otherwise busybox's shell would run its own ip. */
 static void
 run_command(const char *command)
 {
@@ -136,10 +136,7 @@ run_command(const char *command)
 	EXPECT(status == 0, "%s: status %d", command, status);
 }
 
-/*
- * In a session of its own: it ends when the last process has let go of the device, which may be after the
- * test.
- */
+/* In a separate session: it ends when the last process has closed the device, which may be after the test. */
 static void
 delete_device(const char *device)
 {
@@ -153,7 +150,7 @@ delete_device(const char *device)
 	}
 }
 
-/* Whether the connection's next event is there. */
+/* Whether the connection has an event. */
 static bool
 has_event(struct link *link, int ms)
 {
@@ -164,8 +161,8 @@ has_event(struct link *link, int ms)
 }
 
 /*
- * The end may be known at the other side already, or the device may be gone: then there is nothing to
- * disconnect.
+ * The other side may have ended the connection already, or the device may have been removed: then there is
+ * nothing to disconnect.
  */
 static void
 try_disconnect(struct link *link)
@@ -175,7 +172,7 @@ try_disconnect(struct link *link)
 	EXPECT(ret == 0 || ret == RPMA_E_PROVIDER, "%d", ret);
 }
 
-/* A target of one connection, and what it has of it. */
+/* A target with one connection, and its objects. */
 struct serving {
 	struct node node;
 	struct region region;
@@ -198,7 +195,7 @@ stop_serving(struct serving *s)
 	close_node(&s->node);
 }
 
-/* Both devices work, with processes that did not see what happened before. */
+/* Both devices work for new processes. */
 static void
 works_target(struct side *side)
 {
@@ -224,7 +221,7 @@ works_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* The initiator's link goes down under its writes. The target hears nothing, and ends its side by itself. */
+/* The initiator's link goes down during its writes. The target receives nothing, and ends its side itself. */
 static void
 link_down_target(struct side *side)
 {
@@ -232,7 +229,7 @@ link_down_target(struct side *side)
 
 	start_serving(&s, side);
 	hear(side, 'd');
-	EXPECT(!has_event(&s.link, 0), "an event, though nothing can have come");
+	EXPECT(!has_event(&s.link, 0), "an event, although no packet can have arrived");
 	OK(rpma_conn_disconnect(s.link.conn));
 	stop_serving(&s);
 }
@@ -251,7 +248,7 @@ link_down_initiator(struct side *side)
 	say(side, 'd');
 }
 
-/* Packets of both sides are dropped, as if the other side had lost power; the links stay up. */
+/* Packets of both sides are dropped, as if each other side had lost power; the links stay up. */
 static void
 vanished_target(struct side *side)
 {
@@ -264,7 +261,7 @@ vanished_target(struct side *side)
 	hear(side, 'v');
 	OK(rpma_send(s.link.conn, out.mr, 0, MESSAGE, RPMA_F_COMPLETION_ALWAYS, (void *)5));
 	expect_no_wc(s.link.cq);
-	EXPECT(!has_event(&s.link, SILENCE_MS), "an event, though nothing can have come");
+	EXPECT(!has_event(&s.link, SILENCE_MS), "an event, although no packet can have arrived");
 	OK(rpma_conn_disconnect(s.link.conn));
 	next_wc(s.link.cq, &wc);
 	EXPECT(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 5, "status %d", wc.status);
@@ -283,7 +280,7 @@ vanished_initiator(struct side *side)
 	run_command("/bin/ip rule add pref 5 iif v0 blackhole && /bin/ip rule add pref 5 iif v1 blackhole");
 	say(side, 'v');
 	write_until_silence(&t);
-	EXPECT(!has_event(&t.link, 0), "an event, though nothing can have come");
+	EXPECT(!has_event(&t.link, 0), "an event, although no packet can have arrived");
 	OK(rpma_conn_disconnect(t.link.conn));
 	while (t.completed < t.posted) {
 		enum ibv_wc_status status = take_write(&t);
@@ -295,8 +292,8 @@ vanished_initiator(struct side *side)
 }
 
 /*
- * The device is removed during a connection: the event is LOST, the writes continue until they are ended, and
- * each has its completion; the remote peer is notified.
+ * The device is removed during a connection: the event is LOST; the program writes until then, and each write
+ * completes once; the remote peer is notified.
  */
 static void
 removed_here_target(struct side *side)
@@ -331,7 +328,7 @@ removed_here_initiator(struct side *side)
 	stop_traffic(&t);
 }
 
-/* The same at the target, whose endpoint has to be given up, too. */
+/* The same at the target, whose endpoint must be shut down, too. */
 static void
 removed_there_target(struct side *side)
 {

@@ -97,7 +97,7 @@ main(int argc, char *argv[])
 	rpma_log_set_threshold(RPMA_LOG_THRESHOLD_AUX, RPMA_LOG_LEVEL_NOTICE);
 	if (!context(argv[2], to_remote ? RPMA_UTIL_IBV_CONTEXT_REMOTE : RPMA_UTIL_IBV_CONTEXT_LOCAL, &dev))
 		return 0;
-	/* soft has one device, soft0; those of the kernel are named by their drivers */
+	/* the device of soft is soft0; the kernel's devices are named by their drivers */
 	if (strcmp(argv[1], "context") == 0)
 		return outcome(strncmp(dev->device->name, "soft", 4) == 0 ? "soft" : "rdma-core");
 	if (rpma_peer_new(dev, &peer) != 0)

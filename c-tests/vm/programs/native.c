@@ -4,7 +4,7 @@
  * Flush and atomic write on a device: the opcodes of their completions, and whether the target accepts them.
  * Each process is one side of a connection; the sides may use different libraries.
  *
- *   native capabilities ADDR           prints what the device of the address does natively
+ *   native capabilities ADDR prints the native operations of the device of the address
  *   native register ADDR KINDS         registers ordinary memory as the target of these kinds of flush
  *   native server ADDR PORT KINDS      a region for these kinds of flush, for one client; checks what was written
  *   native client ADDR PORT KIND       writes, flushes, writes 8 bytes atomically; prints how each completed
@@ -166,7 +166,7 @@ static int server(const char *addr, const char *port, const char *kinds)
 	return 0;
 }
 
-/* Prints how an operation has completed; 0 if it succeeded. */
+/* Prints the completion of an operation. Returns 0 if it succeeded. */
 static int completed(struct rpma_conn *conn, const char *operation)
 {
 	struct rpma_cq *cq = NULL;

@@ -95,6 +95,6 @@ int main(int argc, char *argv[])
 	if (rpma_utils_ibv_context_is_odp_capable(ctx, &capable) != 0)
 		return 3;
 	printf("advice: %s\non-demand paging: %s\n", rpma_err_2str(advised), capable ? "yes" : "no");
-	/* the process ends here, and its regions with it */
+	/* the regions end with the process */
 	return 0;
 }
