@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The value of every constant, at compile time; and the sizes and layouts that callers see. */
+/* The value of every constant, at compile time; and the sizes and layouts that programs depend on. */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -66,7 +66,7 @@ CONSTANTS(ASSERT_ROW)
 #error "the include guard is LIBRPMA_H, defined as 1"
 #endif
 
-/* Enumerators that must be in sequence leave no room for others. */
+/* Enumerators that must be consecutive. */
 _Static_assert(sizeof(enum rpma_util_ibv_context_type) == 4, "enum");
 _Static_assert(sizeof(enum rpma_conn_event) == 4, "enum");
 _Static_assert(sizeof(enum rpma_flush_type) == 4, "enum");
@@ -89,7 +89,7 @@ FIELD(rpma_conn_private_data, len, 8, 1);
 _Static_assert(_Generic(((struct rpma_conn_private_data *)0)->ptr, void *: 1, default: 0), "ptr");
 _Static_assert(_Generic(((struct rpma_conn_private_data *)0)->len, uint8_t: 1, default: 0), "len");
 
-/* Of libibverbs, and part of this interface through rpma_cq_get_wc. */
+/* A struct of libibverbs that is part of this interface because of rpma_cq_get_wc. */
 _Static_assert(sizeof(struct ibv_wc) == 48, "size");
 FIELD(ibv_wc, wr_id, 0, 8);
 FIELD(ibv_wc, status, 8, 4);
@@ -123,7 +123,7 @@ static void constants(void **state)
 	assert_null(RPMA_LOG_USE_DEFAULT_FUNCTION);
 }
 
-/* The function type can be given to the function that takes it. */
+/* A function of this type can be passed to the function that sets it. */
 static void log_function_type(void **state)
 {
 	(void)state;

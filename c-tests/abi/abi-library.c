@@ -34,7 +34,7 @@ static int is_original(void)
 	return getenv("RPMA_TEST_ORIGINAL") != NULL;
 }
 
-/* What is loaded is what is to be tested, and not another librpma of this machine. */
+/* The loaded library is that under test, not another librpma of this machine. */
 static void the_right_library(void **state)
 {
 	char want[PATH_MAX], got[PATH_MAX], path[PATH_MAX];
@@ -48,7 +48,7 @@ static void the_right_library(void **state)
 	assert_string_equal(got, want);
 }
 
-/* Runs a command on the library, which "%s" stands for, and gives each line to `take`. */
+/* Runs a command on the library, whose path replaces "%s", and passes each line to `take`. */
 static void each_line(const char *command, void (*take)(char *line))
 {
 	char path[PATH_MAX], full[PATH_MAX + 256], line[1024];
@@ -207,14 +207,14 @@ static void header_in_c17(void **state)
 	compiles(env("CC"), "-x c -std=c17 -Wstrict-prototypes");
 }
 
-/* Links too: the names are C names. */
+/* Also links: the names are C names. */
 static void header_in_cxx17(void **state)
 {
 	(void)state;
 	compiles(env("CXX"), "-x c++ -std=c++17");
 }
 
-/* What old sources rely on the header to include. */
+/* The headers that old sources expect this one to include. */
 static void header_includes(void **state)
 {
 	char command[4096];
@@ -240,7 +240,7 @@ int main(void)
 		cmocka_unit_test(header_includes),
 	};
 
-	/* keeps the library on the list of what this program needs */
+	/* keeps the library in DT_NEEDED of this program */
 	if (rpma_err_2str(0) == NULL)
 		return 1;
 	return cmocka_run_group_tests_name("abi-library", tests, NULL, NULL);

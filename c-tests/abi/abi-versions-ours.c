@@ -19,7 +19,7 @@ static const char *const nodes[] = {"LIBRPMA_1.0", "LIBRPMA_0.10", "LIBRPMA_0.11
 	"LIBRPMA_0.13", "LIBRPMA_0.14"};
 enum { NODES = sizeof(nodes) / sizeof(nodes[0]), DEFINITIONS = 433 };
 
-/* '1' where the release, or releases, of the node have the function. */
+/* '1' if the release, or releases, of the node have the function. */
 static const struct {
 	const char *name, *in;
 } rows[] = {
@@ -145,7 +145,7 @@ static void every_definition(void **state)
 	assert_int_equal(found, DEFINITIONS);
 }
 
-/* What no release had is in a node of its own, so that nothing of theirs moves. */
+/* Functions that no release had are in a separate node, so that those of releases keep theirs. */
 static void additions(void **state)
 {
 	static const char *const added[] = {"rpma_err_last", "rpma_version"};
@@ -160,7 +160,7 @@ static void additions(void **state)
 		assert_null(dlvsym(library, rows[i].name, "LIBRPMA_1.4"));
 }
 
-/* Which node a program asks for makes no difference (each may have an entry of its own). */
+/* The function is the same at each node (each may have a separate entry). */
 static void nodes_agree(void **state)
 {
 	typedef const char *err_2str(int ret);
@@ -173,7 +173,7 @@ static void nodes_agree(void **state)
 	}
 }
 
-/* New programs get a default version of everything, also of what the last releases lack. */
+/* New programs get a default version of each function, also of those that the latest releases lack. */
 static void defaults(void **state)
 {
 	(void)state;
@@ -201,7 +201,7 @@ int main(void)
 		cmocka_unit_test(two_forms_of_completion_get),
 	};
 
-	/* keeps the library on the list of what this program needs */
+	/* keeps the library in DT_NEEDED of this program */
 	if (rpma_err_2str(0) == NULL)
 		return 1;
 	return cmocka_run_group_tests_name("abi-versions-ours", tests, open_library, NULL);

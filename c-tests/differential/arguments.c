@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Every function with every combination of valid, NULL, zero and out-of-range arguments: one scenario a
- * function, one observation a combination, each in a separate child that starts from the same objects.
+ * Every function with every combination of valid, NULL, zero and out-of-range arguments: one scenario per
+ * function, one observation per combination, each in a separate child that starts with the same objects.
  *
- * The functions are called through one type that takes nine words. The calling conventions of x86-64 and
- * aarch64 pass every integer and pointer argument in a register or a slot of eight bytes, as the callee
- * expects.
+ * The functions are called through one type with nine arguments of a word. The calling conventions of x86-64
+ * and aarch64 pass each integer and pointer in a register or a stack slot of eight bytes, so all functions
+ * accept that.
  */
 
 #include "names.h"
@@ -119,11 +119,13 @@ static const struct row {
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-/* Two functions take no pointers (values.c), two stand here twice, for both sides of a connection. */
+/*
+ * Two functions have no pointer arguments (values.c); two have two rows, one for each side of a connection.
+ */
 _Static_assert(ROWS == 0 RPMA_OBJECT_FUNCTIONS(RPMA_COUNT) RPMA_CONNECTION_FUNCTIONS(RPMA_COUNT) - 2 + 2,
 		"the functions of 1.x");
 
-/* ---- objects that all combinations start from ---- */
+/* ---- objects with which all combinations start ---- */
 
 static void *peer, *conn, *shared, *ep, *cq, *srq, *conn_cfg, *peer_cfg, *srq_cfg, *mr, *remote, *req, *in_req;
 static unsigned char mr_desc[32], peer_desc[4] = {1};
@@ -164,13 +166,13 @@ static void make_objects(void)
 /* ---- the values of a kind ---- */
 
 struct value {
-	const char *text; /* NULL: no more */
+	const char *text; /* NULL: the last one */
 	uintptr_t word;
 };
 #define V(t, w) {t, (uintptr_t)(w)}
 #define OBJECT(variable, text) {V(text, &variable), V("NULL", 0)}
 
-/* Objects are read through their variables, which are set later than this table. */
+/* Objects are accessed through their variables, which are set after this table. */
 static const struct {
 	enum kind kind;
 	bool indirect;
@@ -282,7 +284,7 @@ static const char *after(const struct combination *c)
 	return text;
 }
 
-/* What a call would block for. */
+/* Queues the event or completion for which a call would block. */
 static void prepare(const char *name)
 {
 	static const struct ibv_wc wc[2] = {{.wr_id = 77}, {.wr_id = 78}};

@@ -160,8 +160,8 @@ struct capture {
 };
 
 /*
- * `text` is the pattern with what the original's stars stood for put in; `next` is the first one not put in
- * yet.
+ * `text` is the pattern with the texts of the original's stars inserted; `next` is the first one not yet
+ * inserted.
  */
 static bool rewritten(const char *pattern, const char *text, const struct capture *caps, int n_caps, int next)
 {
@@ -189,7 +189,7 @@ static bool rewritten(const char *pattern, const char *text, const struct captur
 	}
 }
 
-/* Is there a way to read `text` as `pattern` under which `ours`, unless NULL, reads as `our_pattern`? */
+/* Whether `text` matches `pattern` in such a way that `ours`, unless NULL, matches `our_pattern`. */
 static bool matches(const char *pattern, const char *text, const char *our_pattern, const char *ours, struct capture *caps,
 		int n_caps)
 {
@@ -246,7 +246,7 @@ static bool agree(const char *name, const char *original, const char *ours, size
 	return wrong("different in another way than listed", name, original, ours);
 }
 
-/* The scenario, with all that was made to fail in it: what stands before the first slash. */
+/* The name of the scenario, which includes the injected failures: the text before the first slash. */
 static size_t scenario_length(const char *name)
 {
 	return strcspn(name, "/");
@@ -285,8 +285,8 @@ int main(int argc, char **argv)
 					strncmp(name, t->list[i + 1].name, len) == 0)
 				continue;
 			/*
-			 * what only ours observed belongs to scenarios that are counted already, unless it is
-			 * wrong
+			 * observations of ours only belong to scenarios that are already counted, unless they
+			 * are wrong
 			 */
 			passed += side == 0 && good;
 			failed += any && !good;

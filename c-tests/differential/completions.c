@@ -9,7 +9,7 @@
 
 enum { ENTRIES = 4 };
 
-/* Only these: what an earlier call refused to take is gone. */
+/* Only these: entries that an earlier call did not fetch are discarded. */
 static void report_entries(const struct ibv_wc *wc, int n)
 {
 	mock_verbs_reset();
@@ -22,7 +22,7 @@ static void report_event(struct ibv_cq *cq)
 	mock_cq_event(cq);
 }
 
-/* What rpma_cq_get_wc makes of each answer of the provider. */
+/* The result of rpma_cq_get_wc for each return value of the provider. */
 static void polling(void)
 {
 	static const int wanted[] = {INT_MIN, -1, 0, 1, 2, 3, 4};
@@ -53,7 +53,7 @@ static void polling(void)
 	data_end();
 }
 
-/* Entries with every status and opcode come as they are. */
+/* Entries with every status and opcode are returned unchanged. */
 static void entries(void)
 {
 	struct rpma_cq *cq = NULL;
@@ -80,12 +80,12 @@ static void entries(void)
 	data_end();
 }
 
-/* A connection with what `given` describes. */
+/* A connection with the layout that `given` describes. */
 static const struct layout {
 	const char *name;
 	uint32_t rcq;
 	bool shared;
-	int srq; /* 0: none, 1: without, 2: with a queue of its own */
+	int srq; /* 0: none, 1: without, 2: with a separate queue */
 } layouts[] = {
 	{"one queue", 0, false, 0}, {"two queues", 10, false, 0}, {"shared channel, one queue", 0, true, 0},
 	{"shared channel, two queues", 10, true, 0}, {"shared receive queue", 0, false, 1},
@@ -131,7 +131,7 @@ static void queues(void)
 		snprintf(name, sizeof(name), "queue %d: empty", i);
 		CALL_AS(name, rpma_cq_get_wc(cq[i], 1, &got, NULL), "%s", "");
 	}
-	/* Events of each queue there is, waited for through each queue and through the connection. */
+	/* Events of each queue, waited for through each queue and through the connection. */
 	for (int event = 0; event < 4; event++) {
 		snprintf(name, sizeof(name), "cq%d", event);
 		struct ibv_cq *of = mock_named(name);
@@ -162,7 +162,7 @@ static void queues(void)
 	CALL(rpma_peer_delete(&peer), "%s", obj(peer));
 }
 
-/* An event of a queue that is not the connection's. */
+/* An event of a queue of another connection. */
 static void foreign_event(void)
 {
 	struct rpma_peer *peer = fx_peer();

@@ -9,7 +9,7 @@ static const uint64_t lengths[] = {1, 8, 0x1000, UINT32_MAX, (uint64_t)UINT32_MA
 static const int usages[] = {1, 2, 4, 8, 0x10, 0x20, 0x30, 0x40, 0x80, 0x5a, 0xff};
 #define N(a) (sizeof(a) / sizeof((a)[0]))
 
-/* Local regions as the other side will see them. */
+/* Local regions as the other side receives them. */
 static void local(void)
 {
 	char name[96];
@@ -47,7 +47,7 @@ static uint64_t number(const unsigned char *bytes)
 	return n;
 }
 
-/* The region would not end before the address space does. */
+/* Whether the region would exceed the address space. */
 static bool past_the_end(const unsigned char *desc, size_t size)
 {
 	if (size < 21 || desc[20] == 0 || number(desc + 8) == 0)
@@ -55,7 +55,7 @@ static bool past_the_end(const unsigned char *desc, size_t size)
 	return number(desc) + (number(desc + 8) - 1) < number(desc);
 }
 
-/* What a region made of a descriptor says and, by a read of it, where it lies. */
+/* The properties of a region from a descriptor and, by a read, its address. */
 static void take(const char *plain, const unsigned char *desc, size_t size)
 {
 	struct rpma_mr_remote *mr = UNTOUCHED;
@@ -126,7 +126,7 @@ static void remote_sizes(void)
 	data_end();
 }
 
-/* Bytes from anywhere. Every second one below 2^62, where most of them make a region. */
+/* Random bytes. Every second address is below 2^62, where most descriptors are valid. */
 static void remote_random(void)
 {
 	unsigned char desc[24];
@@ -148,7 +148,7 @@ static void remote_random(void)
 	data_end();
 }
 
-/* A region of one side, through its descriptor, used by the other. */
+/* The other side uses a region by its descriptor. */
 static void round_trip(void)
 {
 	unsigned char desc[21];
@@ -183,7 +183,7 @@ static void peer_bytes(void)
 	}
 }
 
-/* What a descriptor of a peer allows: flush to persistence, again withdrawn. */
+/* A peer descriptor permits flush to persistence; another one forbids it again. */
 static void peer_applied(void)
 {
 	char name[64];

@@ -27,7 +27,7 @@ static void connection_event(void)
 	mock_cm_event((enum rdma_cm_event_type)number, NULL, "data", 4);
 	CALL(rpma_conn_next_event(d_conn, &event), "%d", (int)event);
 	CALL(rpma_conn_get_private_data(d_conn, &pdata), "%s", pdata_text(&pdata));
-	/* whatever came, ESTABLISHED with other data follows */
+	/* after any event, ESTABLISHED with other data follows */
 	mock_cm_event(RDMA_CM_EVENT_ESTABLISHED, mock_named("id0"), "others", 6);
 	CALL(rpma_conn_next_event(d_conn, &event), "%d", (int)event);
 	CALL(rpma_conn_get_private_data(d_conn, &pdata), "%s", pdata_text(&pdata));
@@ -49,7 +49,7 @@ static void endpoint_event(void)
 	CALL(rpma_peer_delete(&peer), "%s", obj(peer));
 }
 
-/* `given` is the length: sent by the other side, and by this one. */
+/* `given` is the length, for the private data of both sides. */
 static void private_data(void)
 {
 	int length = *(const int *)given;
@@ -61,7 +61,7 @@ static void private_data(void)
 	struct rpma_peer *peer = fx_peer();
 	struct rpma_conn_req *req = fx_req(peer, NULL);
 	CALL(rpma_conn_req_get_private_data(req, &pdata), "%s", pdata_text(&pdata));
-	/* text, as the log of calls shows it as such */
+	/* text, which is readable in the log of calls */
 	memset(bytes, 'x', (size_t)length);
 	CALL(rpma_conn_req_connect(&req, &own, &conn), "%s %s", obj(req), obj(conn));
 	if (live(conn)) {
@@ -90,7 +90,7 @@ static void incoming_private_data(void)
 	CALL(rpma_conn_req_get_private_data(req, &pdata), "%s", pdata_text(&pdata));
 	CALL(rpma_conn_req_connect(&req, NULL, &conn), "%s %s", obj(req), obj(conn));
 	CALL(rpma_conn_get_private_data(conn, &pdata), "%s", pdata_text(&pdata));
-	/* what came with the request stays */
+	/* the private data of the request remain */
 	mock_cm_event(RDMA_CM_EVENT_ESTABLISHED, mock_named("id1"), "others", 6);
 	CALL(rpma_conn_next_event(conn, &event), "%d", (int)event);
 	CALL(rpma_conn_get_private_data(conn, &pdata), "%s", pdata_text(&pdata));
@@ -99,7 +99,7 @@ static void incoming_private_data(void)
 	CALL(rpma_peer_delete(&peer), "%s", obj(peer));
 }
 
-/* The error of fetching an event, by number: those of both platforms' headers. */
+/* Each errno of fetching an event, by number: those of the headers of both platforms. */
 static void fetching(void)
 {
 	enum rpma_conn_event event = (enum rpma_conn_event)77;

@@ -78,7 +78,7 @@ static int do_speak(void)
 	return 0;
 }
 
-/* What nobody has set: asked before mock_setup sets it. */
+/* The defaults, read before mock_setup sets others. */
 static void defaults(void)
 {
 	enum rpma_log_level level = (enum rpma_log_level)77;
@@ -123,10 +123,7 @@ static void to_function(void)
 	data_end();
 }
 
-/*
- * The shape of a line: letters are A, digits 9, the tag of the level as it is. Only what stands before the
- * text.
- */
+/* The shape of a line before the text: letters become A, digits 9, the tag of the level stays. */
 static void shape(const char *line, char *out, size_t size)
 {
 	const char *tag = strchr(line, '*');
@@ -134,7 +131,7 @@ static void shape(const char *line, char *out, size_t size)
 
 	for (const char *p = line; *p != '\0' && p < tag && n + 2 < size; p++) {
 		char c = isalpha((unsigned char)*p) ? 'A' : isdigit((unsigned char)*p) ? '9' : *p;
-		/* a thread has any number of digits */
+		/* a thread ID may have any number of digits */
 		if (c == '9' && n > 0 && out[n - 1] == '9' && strchr(line, '[') != NULL && p > strchr(line, '['))
 			continue;
 		out[n++] = c;
@@ -144,7 +141,7 @@ static void shape(const char *line, char *out, size_t size)
 		snprintf(out + n, size - n, "%.8s", tag);
 	for (char *p = out; *p != '\0'; p++)
 		if (*p == '*')
-			*p = '='; /* a star means something in the table */
+			*p = '='; /* a star has a meaning in the table */
 }
 
 /* To the built-in function: syslog and stderr. */

@@ -30,13 +30,13 @@ int main(int argc, char **argv)
 		fprintf(stderr, "observe: librpma.so.0 is not the one in %s\n", argv[1]);
 		return 2;
 	}
-	observe_logging(); /* first: it looks at what nobody has set yet */
+	observe_logging(); /* first, since it reads defaults */
 	observe_values();
 	observe_descriptors();
 	observe_operations();
 	observe_events();
 	observe_completions();
 	observe_sequences();
-	observe_arguments(); /* last: its objects stay */
+	observe_arguments(); /* last, since its objects remain */
 	return 0;
 }

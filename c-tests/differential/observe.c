@@ -16,14 +16,14 @@ enum { NAME = 400, MAX_SEEN = 160, SEEN = 320, SECONDS_PER_SCENARIO = 20 };
 
 const void *given;
 
-/* What the child of a scenario saw, for the parent. */
+/* The calls that the child of a scenario observed, for the parent. */
 static struct {
 	int n;
 	char calls[MAX_SEEN][SEEN];
 } *seen;
 
 static char scenario_name[NAME];
-static char open_call[NAME]; /* empty: none is open */
+static char open_call[NAME]; /* the current call, or empty */
 static int n_calls;
 static char levels[65];
 static bool note_calls;
@@ -192,7 +192,7 @@ uint64_t next_random(void)
 
 /* ---- the end of a scenario ---- */
 
-/* Said only when something is left: most scenarios end clean. */
+/* Printed only if objects remain: most scenarios delete all. */
 static void say_rest(int blocks)
 {
 	static const char *const kinds[] = {"pd", "mr", "chan", "cq", "srq", "evch", "id", "qp", "ai", "ev", "page"};
@@ -304,7 +304,7 @@ void scenario_as_is(const void *what, void (*body)(void), const char *name, ...)
 static const int usual_errors[] = {EIO, ENOMEM, -1};
 
 /*
- * Errors that a function is known to be asked about, besides or instead of the usual ones. 1000 - e stands
+ * Errors that the library checks for a function, in addition to or instead of the usual ones. 1000 - e stands
  * for EAI_*.
  */
 static const struct special {
@@ -317,7 +317,7 @@ static const struct special {
 	{"ibv_advise_mr", {EOPNOTSUPP, EFAULT, EINVAL, ENOMEM, EIO, -1}},
 	{"rdma_getaddrinfo", {EIO, ENOMEM, 1002, 1011, -1}},
 	{"ibv_get_cq_event", {EAGAIN, EINTR, EBADF, EIO, -1}},
-	{"rdma_create_qp_ex", {-1}}, /* both attempts of ours are to fail: see below */
+	{"rdma_create_qp_ex", {-1}}, /* both attempts of ours must fail: see below */
 	{"mmap", {ENOMEM, EAGAIN, -1}},
 	{"munmap", {EINVAL, -1}},
 };
@@ -339,7 +339,7 @@ static const int *errors_of(const char *fn)
 	return usual_errors;
 }
 
-/* Function and first argument, which tell the objects apart: "ibv_destroy_cq(cq1". */
+/* Function and first argument, which identify the object: "ibv_destroy_cq(cq1". */
 static void key_of(const char *line, char *key, size_t size)
 {
 	snprintf(key, size, "%.*s)", (int)strcspn(line, ",)="), line);

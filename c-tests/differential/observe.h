@@ -2,19 +2,19 @@
 
 /*
  * The transcript. Each observation is one line, "NAME<tab>ANSWER". A name is SCENARIO/WHAT; a scenario is a
- * child process, so that a crash is an answer, too, and no state carries over from one scenario to the next.
+ * child process, so that a crash is an answer, too, and no state remains for the next scenario.
  */
 #ifndef OBSERVE_H
 #define OBSERVE_H
 
 #include "data.h"
 
-/* What a scenario may be given, so that one body serves many of them. */
+/* The argument of a scenario, so that one body serves many of them. */
 extern const void *given;
 
-/* Runs the body in a child with the mock layer set up and both log thresholds as the mock layer has them. */
+/* Runs the body in a child with a new mock layer and its log thresholds. */
 void scenario(const void *what, void (*body)(void), const char *name, ...) __attribute__((format(printf, 3, 4)));
-/* The same in a child as the caller left everything: for bodies that share objects. */
+/* The same with the state of the caller: for bodies that share objects. */
 void scenario_as_is(const void *what, void (*body)(void), const char *name, ...) __attribute__((format(printf, 3, 4)));
 /*
  * Runs it once as it is, then again for each call to the provider that can fail and each error: with that
@@ -22,12 +22,12 @@ void scenario_as_is(const void *what, void (*body)(void), const char *name, ...)
  */
 void scenario_failing(const void *what, void (*body)(void), const char *name);
 
-/* An observation of its own. */
+/* Prints a separate observation. */
 void say(const char *what, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /*
- * One call of the library: what it returned, outputs (as the format says, evaluated after the call), the
- * levels of the lines it logged, the calls it made to the provider.
+ * One call of the library: its result, its outputs (by the format, evaluated after the call), the levels of
+ * its log lines, and its calls of the provider.
  */
 #define CALL(expr, ...) CALL_AS(NULL, expr, __VA_ARGS__)
 /* With a name: for tables of calls. The others are numbered. */
@@ -40,16 +40,16 @@ void say(const char *what, const char *fmt, ...) __attribute__((format(printf, 2
 void call_begins(const char *name, const char *expr);
 void call_ends(int ret, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /*
- * Levels of log lines go into the answers: only a scenario whose objects were made before it has to ask for
- * that.
+ * Includes the levels of log lines in the answers: only needed by a scenario whose objects were created
+ * before it.
  */
 void observe_log(void);
-/* Calls that are not observed, to get to where observations begin. */
+/* Discards the calls so far, before the observations begin. */
 void forget(void);
 
 /* An object of the library in an output: NULL, untouched or an object. */
 const char *obj(const void *p);
-/* It can be used. */
+/* Whether it can be used. */
 bool live(const void *p);
 const char *ret_name(int ret);
 const char *pdata_text(const struct rpma_conn_private_data *pdata);
@@ -63,7 +63,7 @@ uint64_t next_random(void);
 void data_begin(void);
 void data_end(void);
 
-/* One a file. */
+/* One per file. */
 void observe_arguments(void);
 void observe_values(void);
 void observe_descriptors(void);

@@ -32,7 +32,7 @@ static const uint32_t imms[] = {0, 1, 0x01020304, 0x80000000, 0xfffffffe, UINT32
 static const void *const tokens[] = {NULL, CONTEXT, (void *)1, (void *)UINTPTR_MAX};
 static const int post_errors[] = {EINVAL, ENOMEM, EIO, EFAULT, EAGAIN, ENOTSUP};
 
-/* One call, whichever operation it is; what an operation does not take is ignored. */
+/* One call of any operation, which ignores arguments that it does not have. */
 struct args {
 	size_t remote_offset, local_offset, length;
 	int flags;
@@ -168,7 +168,7 @@ static void ranges(const struct op *op)
 	}
 }
 
-/* Regions given or not, with offsets and lengths that fit that or not, with every combination of flags. */
+/* With and without regions, with valid and invalid offsets and lengths, with every combination of flags. */
 static void combinations(const struct op *op)
 {
 	for (size_t f = 0; f < (op->flags ? N(flags) : 1); f++) {
@@ -216,8 +216,8 @@ static void posts(void)
 }
 
 /*
- * Every usage of the remote region with each type of flush, direct write to persistent memory declared or
- * not.
+ * Every usage of the remote region with each type of flush, with and without declared direct write to
+ * persistent memory.
  */
 static void flush_usages(void)
 {

@@ -16,7 +16,7 @@ static void peer_life(void)
 		CALL(rpma_peer_delete(&peer), "%s", obj(peer));
 }
 
-/* `given` chooses what of on-demand paging the device has. */
+/* `given` selects the on-demand paging capabilities of the device. */
 static void odp(void)
 {
 	static const struct { uint64_t general; uint32_t rc; } caps[] = {
@@ -88,14 +88,14 @@ static void endpoint_life(void)
 	CALL(rpma_peer_delete(&peer), "%s", obj(peer));
 }
 
-/* ---- connections, for each way to lay out the queues ---- */
+/* ---- connections, for each layout of the queues ---- */
 
 static const struct layout {
 	const char *name;
 	bool no_cfg;
 	uint32_t rcq;
 	bool shared;
-	int srq; /* 0: none, 1: without, 2: with a queue of its own */
+	int srq; /* 0: none, 1: without, 2: with a separate queue */
 } layouts[] = {
 	{"no configuration", true, 0, false, 0},
 	{"one queue", false, 0, false, 0},
@@ -192,7 +192,7 @@ static void use(struct rpma_conn *conn, const char *id)
 	CALL(rpma_conn_next_event(conn, &event), "%d", (int)event);
 }
 
-/* Deleted with what it holds, whatever of it is used first. */
+/* Uses a connection, then deletes it with its objects. */
 static void finish(struct rpma_conn *conn, const char *id)
 {
 	use(conn, id);
@@ -282,7 +282,7 @@ static void rejected(void)
 	incoming_end();
 }
 
-/* Private data that is refused takes the request along. */
+/* A call with invalid private data consumes the request. */
 static void bad_private_data(void)
 {
 	struct rpma_conn_private_data pdata = {NULL, 5};

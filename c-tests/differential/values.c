@@ -56,7 +56,7 @@ static void conn_cfg(void)
 		show_conn_cfg(cfg);
 	}
 	for (int i = 0; i < SIZES; i++) {
-		/* different values, so that a mixed up field shows */
+		/* different values, so that confused fields are detected */
 		CALL(rpma_conn_cfg_set_cq_size(cfg, sizes[i]), "set");
 		CALL(rpma_conn_cfg_set_rcq_size(cfg, sizes[(i + 3) % SIZES]), "set");
 		CALL(rpma_conn_cfg_set_sq_size(cfg, sizes[(i + 5) % SIZES]), "set");
@@ -86,7 +86,7 @@ static void srq_cfg(void)
 	CALL(rpma_srq_cfg_delete(&cfg), "%s", obj(cfg));
 }
 
-/* Sizes and timeouts as the provider gets them. */
+/* The sizes and timeouts that the provider receives. */
 static void sizes_used(void)
 {
 	struct rpma_peer *peer = fx_peer();
