@@ -81,12 +81,12 @@ spin_pause(void)
 
 /*
  * Times of single rounds. The first tenth of the time is warming up and does not count.
- *	for (timer_start(&t, ms); timer_next(&t);) { a round }
- * A round that has to be told apart from the last one asks timer_next() before it starts.
+ * 	for (timer_start(&t, ms); timer_next(&t);) { a round }
+ * After timer_next() has returned false, the caller may make another round, which ends the other side.
  */
 struct timer {
 	uint64_t end, counted_from, last;
-	uint64_t rounds, total; /* of those that count; ns */
+	uint64_t rounds, total; /* of the rounds that count; ns */
 	bool started;
 	uint32_t *sample;
 	size_t samples, room;
@@ -99,7 +99,7 @@ void timer_add(struct timer *t, uint64_t ns);
 /* Prints "value=... p50=... p99=... rounds=..." in microseconds, divided by parts (2 for half a round). */
 void timer_report(struct timer *t, double parts);
 
-/* An operation's buffers and a connection, or several of them on one peer. */
+/* The buffers of an operation, and one or several connections of one peer. */
 struct link {
 	struct side *side;
 	struct rpma_peer *peer;
@@ -109,10 +109,10 @@ struct link {
 	struct rpma_cq **cq;
 	unsigned conns;
 	unsigned use; /* the index of the connection that carries the traffic */
-	struct rpma_mr_remote *remote; /* the other side's region, the whole of in */
+	struct rpma_mr_remote *remote; /* the region of the other side: all of `in` */
 
-	char *in;  /* what the other side reads and writes, and what receives are posted for */
-	char *out; /* what this side writes and sends from, and reads into */
+	char *in;  /* memory that the other side reads and writes, and of the receives */
+	char *out; /* source of writes and sends, destination of reads */
 	size_t in_size, out_size;
 	struct rpma_mr_local *in_mr, *out_mr;
 
@@ -127,30 +127,30 @@ struct link_sizes {
 };
 
 /*
- * Connects the sides with side->opt.conns connections; the last one is the one to use. All receives that the
- * queues have room for are posted before, receive i for SLOT bytes at i * SLOT of in, with i as its context.
+ * Connects the sides with side->opt.conns connections, of which the last one is used. All receive queues are
+ * filled before, receive i with SLOT bytes at i * SLOT of `in` and with i as its context.
  */
 #define SLOT 64
 void link_open(struct link *link, struct side *side, const struct link_sizes *sizes);
 
-/* Disconnects, from the initiator, and frees everything; the target waits asleep until it happens. */
+/* The initiator disconnects; the target sleeps until then. Frees all objects. */
 void link_close(struct link *link);
 
 /*
- * How many of the send queue's entries are in use is this side's business: an entry of an unsignalled request
- * is free again only when the completion of a later, signalled one has been taken. So one in opt.signal is
- * signalled, and its completion taken before the queue is full. link_flags() is asked before each request on
- * conn[use] and gives its flags; link_done() is told of each completion; link_reap() polls for one.
+ * The program must count the entries of the send queue in use: the entry of an unsignalled request is free
+ * only when the completion of a later, signalled one has been polled. So one in opt.signal is signalled, and
+ * its completion polled before the queue is full. Call link_flags() before each request on conn[use], for its
+ * flags, and link_done() for each completion; link_reap() polls for one.
  */
 int link_flags(struct link *link);
 void link_done(struct link *link, const struct ibv_wc *wc);
 bool link_reap(struct link *link);
-/* Polls until a further request fits, or until nothing signalled is outstanding. */
+/* Polls until another request fits, or until no signalled request is outstanding. */
 void link_room(struct link *link);
 void link_drain(struct link *link);
 
 /*
- * Whether an operation has completed, and well; waits, polling, until one has. For those that do without the
+ * Polls for a completion, which must be successful: once, or until there is one. For measurements without the
  * accounting above.
  */
 bool has_completed(struct rpma_cq *cq);
@@ -169,26 +169,26 @@ poke(char *p, uint64_t value)
 	__atomic_store_n((uint64_t *)(void *)p, value, __ATOMIC_RELEASE);
 }
 
-/* Values that end a measurement; everything else is the number of a round or a time. */
+/* The value that ends a measurement; all others are the number of a round or a time. */
 #define STOP UINT64_MAX
 
 /*
- * Messages to and fro on conn[use], whose completions are in cq; the initiator reports the time of a round
- * divided by parts.
+ * Messages in both directions on conn[use], whose completions are in cq; the initiator reports the time of a
+ * round divided by parts.
  */
 void message_pingpong(struct link *link, struct rpma_cq *cq, double parts);
 
 /* A connected TCP socket between the sides. */
 int raw_open(struct side *side);
 
-/* Listens at a port that nobody has had before, and says which. */
+/* Listens at a port that was not used before, and returns it. */
 #define PORT_LEN 8
 struct rpma_ep *listen_anywhere(struct rpma_peer *peer, char port[PORT_LEN]);
 void expect_event(struct rpma_conn *conn, enum rpma_conn_event expected);
-/* Zeroed memory that has its pages; of a file without a name if the option says so. */
+/* Zeroed memory with its pages allocated; with --memfd that of a memfd. */
 char *map_pages(const struct side *side, size_t size);
 
-/* The measurements; each prints its line from the side that knows. */
+/* The measurements; the side that measures prints the line. */
 void raw_pingpong(struct side *side);
 void raw_rate(struct side *side);
 void raw_stream(struct side *side);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * connect.c -- connection set-up: the time until the first byte arrives, and connections a second. `rpma
- * perf` does not replace it: it times the operations on established connections only.
+ * connect.c -- connection set-up: the time until the first byte arrives, and connections per second. `rpma
+ * perf` does not replace it: it times operations on established connections only.
  */
 #include "bench.h"
 
@@ -27,8 +27,8 @@ raw_listen(struct side *side)
 }
 
 /*
- * A byte goes each way, so that both ends know of the connection; a reset leaves nothing behind in the
- * kernel.
+ * A byte in each direction proves to both ends that the connection is established; a reset leaves no state in
+ * the kernel.
  */
 static void
 raw_visit(in_port_t port)
@@ -84,7 +84,7 @@ raw_connect(struct side *side)
 	}
 }
 
-/* What connections are made from: a peer, a page that is registered, and at the target an endpoint. */
+/* The objects for connections: a peer, a registered page, and at the target an endpoint. */
 struct node {
 	struct rpma_peer *peer;
 	struct rpma_ep *ep;
@@ -153,7 +153,7 @@ node_accept(struct node *node)
 	return conn;
 }
 
-/* Disconnects, or waits until the other side has; then deletes it. */
+/* Disconnects, or waits until the other side does; then deletes the connection. */
 static void
 node_end(struct rpma_conn **conn, bool first)
 {
@@ -199,9 +199,9 @@ connect_cycle(struct side *side)
 }
 
 /*
- * From the call that begins to connect to the completion of the first write; the connection's end is not
- * measured. The first connection of a process starts threads and the like, so each of --count rounds is two
- * new processes in benches/run.
+ * From rpma_conn_req_new() to the completion of the first write; the end of the connection is not measured.
+ * The first connection of a process starts threads and so on, so benches/run starts two new processes for
+ * each of --count rounds.
  */
 void
 first_write(struct side *side)

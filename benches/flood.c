@@ -11,7 +11,7 @@
 #define LEN 8
 #define SQ 8192
 #define RQ 8
-#define BATCH 4096 /* writes of which the last one is signalled; they fill what lies between the two sides */
+#define BATCH 4096 /* writes, the last one signalled; they fill the buffers between the two sides */
 
 struct flood {
 	struct link *link;
@@ -37,7 +37,7 @@ flood(void *arg)
 	return NULL;
 }
 
-/* The receives of the ping-pong are behind what the floods write to. */
+/* The receives of the ping-pong are after the memory that the floods write. */
 void
 flooded_pingpong(struct side *side)
 {

@@ -13,7 +13,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Where the other side's memory is. */
+/* The address of the memory of the other side. */
 struct place {
 	pid_t pid;
 	char *ptr;
@@ -40,7 +40,7 @@ offer(struct side *side, size_t size, struct place *place)
 		return true;
 	}
 	*place = (struct place){getpid(), filled_pages(size, MAP_PRIVATE)};
-	/* where Yama restricts it to descendants; elsewhere this is EINVAL */
+	/* needed if Yama restricts access to descendants; otherwise EINVAL */
 	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
 	ctl_send(side, place, sizeof(*place));
 	ctl_recv(side, &done, sizeof(done));
@@ -86,7 +86,7 @@ vm_read(struct side *side)
 	vm(side, true);
 }
 
-/* As the library does: the same call accesses a page first that says whose memory this is. */
+/* As the library does: the same call first reads a guard page, which identifies the process. */
 void
 vm_write_guarded(struct side *side)
 {
@@ -147,7 +147,7 @@ vm_read_stream(struct side *side)
 	vm_stream(side, true);
 }
 
-/* Of the same bytes again and again, so of what the caches have. */
+/* Of the same bytes repeatedly, so from the caches. */
 void
 memcpy_stream(struct side *side)
 {
@@ -164,7 +164,7 @@ memcpy_stream(struct side *side)
 	do {
 		for (int i = 0; i < 4; i++, n++) {
 			memcpy(to, from, size);
-			/* the compiler is not to find out that nobody looks */
+			/* the compiler must not remove the copy */
 			__asm__ volatile("" : : "r"(to) : "memory");
 		}
 	} while (now_ns() < end);
@@ -201,7 +201,7 @@ recv_fd(struct side *side)
 	return fd;
 }
 
-/* A page that both sides have. */
+/* A page that both sides have mapped. */
 static char *
 common_page(struct side *side)
 {
@@ -222,7 +222,7 @@ common_page(struct side *side)
 	return p;
 }
 
-/* Both sides spin on a word each, on cache lines of their own. */
+/* Each side spins on its own word, on separate cache lines. */
 void
 shm_pingpong(struct side *side)
 {

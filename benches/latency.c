@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * latency.c -- one write or message of 8 bytes at a time, which the target's program polls for or answers.
- * `rpma perf` does not replace it: it signals each operation and times it until its completion, so its times
- * end before the target's program has the data.
+ * latency.c -- one write or message of 8 bytes at a time, for which the target's program polls, or to which
+ * it replies. `rpma perf` does not replace it: it signals each operation and times it until its completion,
+ * so its times end before the target's program has the data.
  */
 #include "bench.h"
 
@@ -10,7 +10,10 @@
 #define SQ 64
 #define RQ 8
 
-/* Waits for a receive and gives the index of its buffer; completions of sends and writes come along. */
+/*
+ * Waits for a receive and returns the index of its buffer; processes completions of sends and writes
+ * meanwhile.
+ */
 static uintptr_t
 next_receive(struct link *link, struct rpma_cq *cq, bool sleep)
 {
@@ -34,7 +37,7 @@ next_receive(struct link *link, struct rpma_cq *cq, bool sleep)
 	}
 }
 
-/* The source of an operation must not change before it is known to be done: each has a slot of its own. */
+/* The source of an operation must not change before it has completed: each has a separate slot. */
 static size_t
 out_slot(uint64_t n)
 {
@@ -90,15 +93,15 @@ write_pingpong(struct side *side)
 			link_drain(&link);
 		}
 	}
-	/* disconnecting may drop what has not been sent yet, so not before the target has seen the end */
+	/* disconnecting may drop unsent bytes, so the target must have received the last value before */
 	ctl_barrier(side);
 	link_close(&link);
 }
 
 /*
- * One write at a time towards a target that spins on its memory, while the initiator is blocked in
- * rpma_cq_wait() until the target has answered with a message. The value is the time when the initiator
- * posted it, by the clock that both processes share, so that only the way there is measured.
+ * One write at a time to a target that spins on its memory, while the initiator is blocked in rpma_cq_wait()
+ * until the target replies with a message. The value is the time when the initiator posted it, by the clock
+ * of both processes, so that only one direction is measured.
  */
 void
 write_oneway(struct side *side)
@@ -139,7 +142,7 @@ write_oneway(struct side *side)
 	link_close(&link);
 }
 
-/* The receives of a ping-pong come from cq; repost() gives a buffer back to where it came from. */
+/* The receives of a ping-pong complete in cq; repost() posts a buffer to its queue again. */
 static void
 repost(struct link *link, uintptr_t slot)
 {
@@ -176,7 +179,7 @@ message_pingpong(struct link *link, struct rpma_cq *cq, double parts)
 			value = peek(link->in + slot * SLOT);
 			repost(link, slot);
 			send_value(link, n++, value);
-			/* with a receive CQ of its own, the CQ of the sends is only looked at here */
+			/* with a separate receive CQ, the CQ of the sends is polled only here */
 			if (cq != link->cq[link->use])
 				link_drain(link);
 		}

@@ -28,7 +28,7 @@ map_pages(const struct side *side, size_t size)
 	return p;
 }
 
-/* A port that nobody has at the moment: rpma_ep_listen() cannot tell which one the system would choose. */
+/* A free port: rpma_ep_listen() does not return the one that the system would choose. */
 static void
 free_port(char port[PORT_LEN])
 {
@@ -186,7 +186,7 @@ link_open(struct link *link, struct side *side, const struct link_sizes *sizes)
 		CHECK(rpma_conn_get_cq(link->conn[i], &link->cq[i]));
 	CHECK(rpma_conn_get_private_data(link->conn[link->use], &other));
 	CHECK(rpma_mr_remote_from_descriptor(other.ptr, other.len, &link->remote));
-	/* the library's threads are there now and keep the CPUs that they have */
+	/* the library's threads exist now and keep their CPUs */
 	if (side->opt.free)
 		pin_here(side);
 	ctl_barrier(side);
@@ -253,7 +253,7 @@ link_done(struct link *link, const struct ibv_wc *wc)
 {
 	REQUIRE(wc->status == IBV_WC_SUCCESS, "a completion with enum ibv_wc_status %d",
 		wc->status);
-	REQUIRE(link->signalled > 0, "a completion of something that was not signalled, opcode %d",
+	REQUIRE(link->signalled > 0, "a completion of an unsignalled request, opcode %d",
 		wc->opcode);
 	link->signalled--;
 	link->posted -= link->side->opt.signal;

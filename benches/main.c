@@ -91,7 +91,7 @@ give_up(const char *file, int line, const char *format, ...)
 	va_start(ap, format);
 	vsnprintf(text + n, sizeof(text) - (size_t)n, format, ap);
 	va_end(ap);
-	/* in one piece: the other side may give up at the same moment */
+	/* in one piece: the other side may fail at the same time */
 	fprintf(stderr, "%s\n", text);
 	exit(1);
 }
@@ -145,11 +145,14 @@ void
 timer_start(struct timer *t, unsigned ms)
 {
 	memset(t, 0, sizeof(*t));
-	/* a quarter of a microsecond is less than any round takes; what does not fit counts in the mean */
+	/*
+	 * any round takes longer than a quarter of a microsecond; rounds that do not fit count only in the
+	 * mean
+	 */
 	t->room = (size_t)ms * 4000;
 	t->sample = malloc(t->room * sizeof(*t->sample));
 	REQUIRE(t->sample != NULL, "no memory");
-	/* page faults are taken here, not while measuring */
+	/* page faults occur here, not while measuring */
 	memset(t->sample, 0xff, t->room * sizeof(*t->sample));
 	t->last = now_ns();
 	t->counted_from = t->last + ms * UINT64_C(100000);
@@ -194,7 +197,7 @@ timer_report(struct timer *t, double parts)
 {
 	double us = 1e3 * parts;
 
-	REQUIRE(t->rounds > 0, "not one round in the time");
+	REQUIRE(t->rounds > 0, "no round within the time");
 	qsort(t->sample, t->samples, sizeof(*t->sample), by_value);
 	printf("value=%.4f p50=%.4f p99=%.4f rounds=%" PRIu64 "\n",
 		(double)t->total / (double)t->rounds / us, t->sample[t->samples / 2] / us,
@@ -223,7 +226,7 @@ start(const struct measurement *m, struct side side, int other_ctl, int cpu, uns
 	exit(0);
 }
 
-/* What became of a side; the other one is ended, too, as nobody answers it any more. */
+/* The outcome of a side; after a failure the other one is ended, too. */
 static int
 outcome(const char *name, int status, unsigned limit)
 {

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 
 #define SQ 128
-#define POLLS 256 /* between two looks at the control socket */
+#define POLLS 256 /* between two checks of the control socket */
 
 static void
 post(struct link *link, unsigned conn, size_t at, bool reads, int flags)
@@ -31,7 +31,7 @@ open_link(struct link *link, struct side *side, size_t places)
 	link_open(link, side, &sizes);
 }
 
-/* The target's part: it sleeps until the initiator is done. */
+/* The target sleeps until the initiator is done. */
 static void
 close_link(struct link *link)
 {
@@ -45,8 +45,7 @@ close_link(struct link *link)
 }
 
 /*
- * So many writes at once to places of their own, the last one signalled, then its completion; the time of one
- * of them.
+ * A burst of writes to separate slots, the last one signalled, until its completion; the time of one write.
  */
 void
 write_burst(struct side *side)
@@ -70,8 +69,7 @@ write_burst(struct side *side)
 }
 
 /*
- * As many as --depth in flight on each connection, all of them signalled; gives how many have completed in
- * the time.
+ * Keeps --depth signalled requests in flight on each connection. Returns how many have completed in the time.
  */
 static uint64_t
 keep_in_flight(struct link *link, bool reads, uint64_t *ns)
@@ -124,7 +122,7 @@ write_depth(struct side *side)
 	rate(side, false);
 }
 
-/* One write at a time until its completion has been taken; the target's program polls its CQ or sleeps. */
+/* One write at a time until its completion has been polled; the target's program polls its CQ or sleeps. */
 void
 write_completion(struct side *side)
 {
@@ -143,7 +141,7 @@ write_completion(struct side *side)
 	} else if (!side->opt.sleep) {
 		while (recv(side->ctl, &done, sizeof(done), MSG_PEEK | MSG_DONTWAIT) < 0)
 			for (int i = 0; i < POLLS; i++) {
-				/* its receive ends with the connection */
+				/* the end of the connection flushes its receive */
 				if (rpma_cq_get_wc(link.cq[0], 1, &wc, NULL) == 0)
 					REQUIRE(wc.status == IBV_WC_WR_FLUSH_ERR, "a completion at the target");
 			}
@@ -175,8 +173,8 @@ own_cpu_ns(void)
 }
 
 /*
- * What the target's process spends, all of its threads, on reads and writes that its program takes no part
- * in.
+ * The CPU time of the target's process, of all threads, for reads and writes in which its program takes no
+ * part.
  */
 void
 target_cpu(struct side *side)
@@ -187,7 +185,7 @@ target_cpu(struct side *side)
 
 	open_link(&link, side, 1);
 	if (side->initiator) {
-		/* what is done once for a key is no cost of an operation */
+		/* work that is done once for a key is not a cost of an operation */
 		for (unsigned i = 0; i < 2 * count; i++) {
 			if (i == count)
 				ctl_barrier(side);

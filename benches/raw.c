@@ -60,7 +60,7 @@ send_all(int fd, const void *data, size_t size)
 	}
 }
 
-/* Spins, unless it may sleep, for all of the bytes. */
+/* Receives all bytes; spins, unless it may sleep. */
 static void
 recv_all(int fd, void *data, size_t size, bool sleep)
 {
@@ -107,7 +107,7 @@ raw_pingpong(struct side *side)
 	close(fd);
 }
 
-/* One send() a message, as a program without a library would do it; the receiver takes what is there. */
+/* One send() per message, as in a program without a library; the receiver reads the available bytes. */
 void
 raw_rate(struct side *side)
 {
@@ -145,7 +145,7 @@ raw_rate(struct side *side)
 	close(fd);
 }
 
-/* Messages of opt.size, the same buffer again and again on both sides; the end is when all have arrived. */
+/* Messages of opt.size, repeatedly the same buffer on both sides; the end is when all have arrived. */
 void
 raw_stream(struct side *side)
 {

@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 #define SMALL 64  /* the largest of the small writes */
-#define CELLS 512 /* places for small writes, more than a send queue has entries */
+#define CELLS 512 /* slots for small writes, more than a send queue has entries */
 #define SMALL_SQ 256
 
-/* Write n goes to and comes from a place of its own, so that none can stand for another one. */
+/* Write n has a separate slot as its source and as its destination, so that each one is verified. */
 static void
 post_small(struct link *link, uint64_t n)
 {
@@ -32,7 +32,8 @@ flush_all(struct link *link)
 {
 	link_drain(link);
 	/*
-	 * what is behind the last signalled one is unsignalled: the flush's completion stands for them, too
+	 * the requests after the last signalled one are unsignalled: the completion of the flush covers them,
+	 * too
 	 */
 	CHECK(rpma_flush(link->conn[link->use], link->remote, 0, 8, RPMA_FLUSH_TYPE_VISIBILITY,
 		RPMA_F_COMPLETION_ALWAYS, NULL));
@@ -41,7 +42,7 @@ flush_all(struct link *link)
 	link->since = 0;
 }
 
-/* The target: its memory must have the last of total writes in every place. */
+/* The target: each slot must contain the last of `total` writes to it. */
 static void
 check_small(struct link *link, uint64_t total)
 {
@@ -85,8 +86,8 @@ write_rate(struct side *side)
 }
 
 /*
- * opt.count small writes for each line on the standard input, in one go, while the target's program sleeps.
- * Says which processes these are first, so that somebody can count system calls in between.
+ * opt.count small writes for each line on the standard input, while the target's program sleeps. Prints the
+ * process IDs first, so that their system calls can be counted.
  */
 void
 small_writes(struct side *side)
@@ -134,7 +135,7 @@ check_filled(const char *p, size_t size)
 		REQUIRE(p[i] == (char)(i * 31 + i / 251 + 7), "byte %zu of %zu is wrong", i, size);
 }
 
-/* Large writes or reads for a time, of the same buffers, so of what the caches have. */
+/* Large writes or reads for a time, of the same buffers, so from the caches. */
 static void
 stream(struct side *side, bool reads)
 {
@@ -190,7 +191,7 @@ read_stream(struct side *side)
 	stream(side, true);
 }
 
-/* Connections that nobody uses, until the standard input ends. */
+/* Idle connections, until the standard input ends. */
 void
 idle(struct side *side)
 {

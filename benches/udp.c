@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * udp.c -- the references of RoCE: packets of the same lengths over plain UDP sockets, with acknowledgements,
- * and for a stream with the ICRC of each packet. Nothing is sent again: the window keeps within the buffer of
- * the receiver's socket, and a packet that is lost all the same ends the measurement.
+ * and for a stream with the ICRC of each packet. There are no retransmissions: the window fits in the buffer
+ * of the receiver's socket, and a lost packet ends the measurement.
  */
 #include "bench.h"
 
@@ -91,7 +91,7 @@ crc_update(uint32_t crc, const void *p, size_t len)
 	return crc_by_bytes(crc, p, len);
 }
 
-/* An unconnected socket would look up its route in every call. */
+/* An unconnected socket would look up its route in each call. */
 static int
 udp_open(struct side *side, int *buffer)
 {
@@ -121,7 +121,7 @@ udp_send(int fd, const void *data, size_t size)
 	REQUIRE(send(fd, data, size, 0) == (ssize_t)size, "send: %s", strerror(errno));
 }
 
-/* Spins, unless it may sleep, for a datagram. */
+/* Receives a datagram; spins, unless it may sleep. */
 static void
 udp_recv(int fd, void *data, size_t size, bool sleep)
 {
@@ -133,7 +133,7 @@ udp_recv(int fd, void *data, size_t size, bool sleep)
 	REQUIRE(n == (ssize_t)size, "recv: %s", n < 0 ? strerror(errno) : "another length");
 }
 
-/* The initiator spins; the target, too, or it sleeps in recv(). */
+/* The initiator spins; the target spins or sleeps in recv(). */
 void
 udp_pingpong(struct side *side)
 {
@@ -167,7 +167,7 @@ udp_pingpong(struct side *side)
 	close(fd);
 }
 
-/* How many packets the other side has acknowledged, as far as that has arrived. */
+/* The number of packets that the other side has acknowledged so far. */
 static void
 take_acks(int fd, uint64_t *acked, bool wait)
 {
@@ -270,7 +270,7 @@ send_batch(int fd, uint8_t *payload, unsigned packets, uint64_t psn)
 	REQUIRE(sendmsg(fd, &msg, 0) == (ssize_t)packets * PACKET, "sendmsg with UDP_SEGMENT: %s", strerror(errno));
 }
 
-/* Checks and acknowledges what comes until the last packet, which has the PSN STOP. */
+/* Checks and acknowledges packets until the last one, which has the PSN STOP. */
 static void
 receive_stream(int fd)
 {
@@ -296,8 +296,8 @@ receive_stream(int fd)
 }
 
 /*
- * Messages of opt.size in packets of MTU, the same buffer again and again; both sides compute the ICRCs. The
- * target acknowledges each batch that it receives, and does not copy it to another place.
+ * Messages of opt.size in packets of MTU, repeatedly the same buffer; both sides compute the ICRCs. The
+ * target acknowledges each batch that it receives, and does not copy it elsewhere.
  */
 void
 udp_stream(struct side *side)

@@ -23,7 +23,7 @@ enum { WARM_UP = 3, SIZE = 64, BATCH = 16 };
 		} \
 	} while (0)
 
-/* A row: what is repeated. */
+/* A row: the calls that are repeated. */
 #define ROW(name, ...) static void name(void) { __VA_ARGS__; }
 
 static struct ibv_wc wc[BATCH];
@@ -43,7 +43,7 @@ static struct rpma_cq *cq;
 static char mr_descriptor[SIZE], peer_descriptor[SIZE];
 static size_t mr_descriptor_size, peer_descriptor_size;
 
-/* Where getters put what they get. */
+/* The outputs of getters. */
 static int number, n;
 static uint32_t size32;
 static size_t size;
@@ -229,7 +229,7 @@ int main(int argc, char *argv[])
 	}
 	set_up();
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		/* what the first call of a kind does, as binding its symbols, is not what a call costs */
+		/* work of the first call only, such as binding symbols, is not a cost of a call */
 		for (int j = 0; j < WARM_UP; j++)
 			rows[i].make();
 		CALLGRIND_ZERO_STATS;

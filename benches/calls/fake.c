@@ -34,7 +34,7 @@ OBJECTS(struct ibv_qp, pairs);
 OBJECTS(struct rdma_cm_id, ids);
 OBJECTS(struct rdma_event_channel, events);
 
-/* A channel and the queue that was made with it last, whose events it has. */
+/* A channel and the queue that was created with it last, whose events it returns. */
 struct channel {
 	struct ibv_comp_channel verbs;
 	struct ibv_cq *cq;
@@ -242,7 +242,7 @@ struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 
 /* ---- librdmacm ---- */
 
-/* That of each connection request. It is not on the stack: librpma 1.2.0 does not destroy it. */
+/* The id of all connection requests. It is not in the array: librpma 1.2.0 does not destroy it. */
 static struct rdma_cm_id requested;
 
 struct rdma_event_channel *rdma_create_event_channel(void)

@@ -11,10 +11,10 @@
 /* the only device */
 extern struct ibv_context *const fake_context;
 
-/* how many completions a poll finds; it returns no more than it was asked for */
+/* the number of completions that a poll finds; it returns no more than requested */
 extern int fake_completions;
 
-/* what the next events of a connection are, from now on */
+/* the type of all further events of a connection */
 extern enum rdma_cm_event_type fake_event;
 
 #endif

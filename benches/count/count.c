@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * count.c -- to be preloaded: counts the system calls that move bytes, wait or wake, and the bytes that they
+ * count.c -- for LD_PRELOAD: counts the system calls that move bytes, wait or wake, and the bytes that they
  * have moved, and prints both at the end of each process: those of its first thread (program), and those of
  * all others (engine). A tracer would slow down the process, and a connection with a slow peer uses other
  * code paths.
@@ -14,20 +14,20 @@
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 
-/* What stores an aligned word of eight bytes (memory/word.rs of softverbs). */
+/* The system call that stores an aligned word of eight bytes (memory/word.rs of softverbs). */
 #ifdef SYS_arch_prctl
 #define IS_OF_WORD(number) (number == SYS_get_robust_list || number == SYS_set_robust_list || number == SYS_arch_prctl)
 #else
 #define IS_OF_WORD(number) (number == SYS_get_robust_list || number == SYS_set_robust_list)
 #endif
 
-/* <unistd.h> and others declare what is defined here, with other types. */
+/* <unistd.h> and others declare these functions with other types. */
 extern int getpid(void);
 extern int gettid(void);
 
 /*
- * All of them take at most six arguments, which are passed on as they are. The first ones return how many
- * bytes they have moved.
+ * All of them take at most six arguments, which are passed on as they are. Those of MOVE return the number of
+ * bytes that they have moved.
  */
 #define MOVE(X) X(process_vm_writev) X(process_vm_readv) X(pwritev) X(preadv) X(sendmsg) X(send) X(recv) X(recvmsg) X(write) X(read)
 #define DO_NOT(X) X(epoll_wait) X(epoll_ctl) X(poll) X(timerfd_settime) X(sched_yield) X(getrusage)
@@ -39,7 +39,7 @@ enum number { MOVE(NUMBER) N_moving, N_word = N_moving, DO_NOT(NUMBER) NUMBERS }
 
 static const char *const names[] = {MOVE(NAME) "store of a word", DO_NOT(NAME)};
 
-/* Those of several threads may lose one now and then, which no average shows. */
+/* Concurrent increments of several threads may be lost occasionally, which does not affect an average. */
 static unsigned long calls[2][NUMBERS];
 static unsigned long bytes[2][NUMBERS];
 static __thread int side = -1;
