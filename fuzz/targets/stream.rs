@@ -9,9 +9,9 @@ use transport::iwarp::wire::ddp::{Header, MessagePos};
 use transport::iwarp::wire::stream::{Event, MAX_FPDU, Receiver};
 use transport::iwarp::wire::{Inbound, WireError};
 
-/// Everything that a stream told: each segment, its place and its payload, and the error that ended it.
+/// The events of a stream: each segment, its place and its payload, and the error that ended it.
 #[derive(Debug, Default, PartialEq)]
-struct Told {
+struct Parsed {
     segments: Vec<(Header, usize, Result<Option<MessagePos>, WireError>)>,
     payload: Vec<u8>,
     ends: usize,
@@ -48,8 +48,8 @@ fn with_right_crcs(stream: &[u8], wanted: bool) -> Vec<u8> {
     stream
 }
 
-fn feed(crc: bool, stream: &[u8], chunk: usize, place: bool) -> Told {
-    let mut told = Told::default();
+fn feed(crc: bool, stream: &[u8], chunk: usize, place: bool) -> Parsed {
+    let mut parsed = Parsed::default();
     let mut receiver = Receiver::new(crc);
     let mut inbound = Inbound::new();
     let (mut consumed, mut received) = (0, 0);
@@ -57,7 +57,7 @@ fn feed(crc: bool, stream: &[u8], chunk: usize, place: bool) -> Told {
         if place && consumed == received {
             let n = receiver.payload_remaining().min(stream.len() - received).min(chunk);
             receiver.payload_placed(n);
-            told.payload.extend_from_slice(&stream[received..received + n]);
+            parsed.payload.extend_from_slice(&stream[received..received + n]);
             received += n;
             consumed = received;
         }
@@ -68,8 +68,8 @@ fn feed(crc: bool, stream: &[u8], chunk: usize, place: bool) -> Told {
                 assert_eq!(receiver.next(stream), Err(error));
                 let code = receiver.terminate().map(|terminate| terminate.term_code());
                 assert_eq!(code, error.terminate());
-                told.error = Some(error);
-                return told;
+                parsed.error = Some(error);
+                return parsed;
             }
         };
         assert!(n <= input.len());
@@ -78,18 +78,18 @@ fn feed(crc: bool, stream: &[u8], chunk: usize, place: bool) -> Told {
             Event::Need(wanted) => {
                 assert!(wanted > received - consumed && wanted <= MAX_FPDU);
                 if received == stream.len() {
-                    return told;
+                    return parsed;
                 }
                 received = stream.len().min(received + chunk);
             }
             Event::Segment { header, payload_len } => {
                 let pos = inbound.check(&header, payload_len);
-                told.segments.push((header, payload_len, pos));
+                parsed.segments.push((header, payload_len, pos));
             }
-            Event::Payload(bytes) => told.payload.extend_from_slice(bytes),
+            Event::Payload(bytes) => parsed.payload.extend_from_slice(bytes),
             Event::SegmentEnd => {
                 assert_eq!(receiver.payload_remaining(), 0);
-                told.ends += 1;
+                parsed.ends += 1;
             }
         }
     }

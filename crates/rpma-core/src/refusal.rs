@@ -166,12 +166,12 @@ mod tests {
 
     #[test]
     fn on_demand_paging_is_reported() {
-        let told = |access, odp| Refusal { access, odp, ..refusal(EOPNOTSUPP, None) }.to_string();
+        let message = |access, odp| Refusal { access, odp, ..refusal(EOPNOTSUPP, None) }.to_string();
         assert!(
-            told(7, true).ends_with("on-demand paging: not tried, only for memory that cannot be pinned")
+            message(7, true).ends_with("on-demand paging: not tried, only for memory that cannot be pinned")
         );
         assert!(
-            told(7 | 64, true).ends_with(
+            message(7 | 64, true).ends_with(
                 "access=0x47) failed: Operation not supported (errno 95); on-demand paging: tried"
             )
         );

@@ -167,22 +167,22 @@ mod tests {
     #[test]
     fn the_limit_is_reported_once() {
         let srq = Srq::new(1, 4, 1).unwrap();
-        let told = Arc::new(AtomicU32::new(0));
-        let count = told.clone();
+        let raised = Arc::new(AtomicU32::new(0));
+        let count = raised.clone();
         srq.on_limit(Arc::new(move || {
             count.fetch_add(1, Ordering::Relaxed);
         }));
         (0..3).for_each(|i| srq.post(wr(i)).unwrap());
         assert_eq!(srq.modify(None, Some(2)), Ok(()));
         let none: Weak<dyn Driven> = Weak::<Taker>::new();
-        let told = || told.load(Ordering::Relaxed);
+        let raised = || raised.load(Ordering::Relaxed);
         for (left, expected) in [(2, 0), (1, 1), (0, 1)] {
             assert!(srq.take(1, &none).is_some());
-            assert_eq!(told(), expected, "{left} left");
+            assert_eq!(raised(), expected, "{left} left");
         }
         assert_eq!(srq.limits(), (4, 0));
         assert_eq!(srq.modify(None, Some(1)), Ok(()));
-        assert_eq!(told(), 2, "there are fewer already");
+        assert_eq!(raised(), 2, "there are fewer already");
         for (room, limit) in
             [(Some(0), None), (Some(MAX_SRQ_WR + 1), None), (None, Some(5)), (Some(2), Some(3))]
         {

@@ -323,11 +323,11 @@ fn a_listener_that_opens_a_little_later_is_reached() {
             let id = Info::get(c"127.0.0.1", port, 0).endpoint(Some(&mut attributes()));
             begin.send(()).unwrap();
             // Nobody fetches the request: an initiator that reaches the listener sends it and waits.
-            let (tell, told) = mpsc::channel();
+            let (sender, receiver) = mpsc::channel();
             let address = id as usize;
             let client =
-                thread::spawn(move || tell.send(cm::rdma_connect(address as Id, null_mut())).unwrap());
-            let refused = told.recv_timeout(std::time::Duration::from_millis(500)).is_ok();
+                thread::spawn(move || sender.send(cm::rdma_connect(address as Id, null_mut())).unwrap());
+            let refused = receiver.recv_timeout(std::time::Duration::from_millis(500)).is_ok();
             drop(end);
             client.join().unwrap();
             cm::rdma_destroy_ep(id);

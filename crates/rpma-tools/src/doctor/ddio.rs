@@ -100,7 +100,7 @@ fn register(port: &Path) -> std::io::Result<Option<u32>> {
 #[cfg(test)]
 mod tests {
     use super::super::devices::tests::ADAPTER;
-    use super::super::report::told;
+    use super::super::report::text_of;
     use super::*;
     use crate::system::Fake;
     use std::fs;
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn the_register_of_the_root_port_decides() {
         let fake = Fake::new("ddio", ADAPTER);
-        let say = || told(|report| check(&fake.system, &Devices::find(&fake.system), report));
+        let say = || text_of(|report| check(&fake.system, &Devices::find(&fake.system), report));
         assert!(say().contains("unknown"), "{}", say());
         fake.add(&[("/proc/cpuinfo", "processor : 0\nvendor_id\t: AuthenticAMD\n")]);
         assert!(say().starts_with("ok    ddio        the processor (AuthenticAMD)"));
@@ -134,7 +134,7 @@ mod tests {
             assert!(say().starts_with(expected), "{}", say());
             assert_eq!(say().contains("setpci -s 0000:3a:00.0 180.b=00:80"), value == 0x80);
         }
-        let none = told(|report| check(&fake.system, &Devices::default(), report));
+        let none = text_of(|report| check(&fake.system, &Devices::default(), report));
         assert!(none.starts_with("ok    ddio        irrelevant"));
     }
 }

@@ -228,7 +228,7 @@ fn group_name(gid: u32) -> Option<String> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::report::told;
+    use super::super::report::text_of;
     use super::*;
     use crate::system::Fake;
 
@@ -249,7 +249,7 @@ pub(super) mod tests {
     ];
 
     fn say(fake: &Fake, wanted: Wanted) -> String {
-        told(|report| check(&fake.system, &Devices::find(&fake.system), wanted, report))
+        text_of(|report| check(&fake.system, &Devices::find(&fake.system), wanted, report))
     }
 
     #[test]

@@ -49,12 +49,13 @@ fn of_memlock(soft: u64, hard: u64, capable: Option<bool>, has_device: bool, rep
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::told;
+    use super::super::report::text_of;
     use super::*;
 
     #[test]
     fn a_limit_matters_to_an_adapter() {
-        let say = |soft, capable, device| told(|report| of_memlock(soft, 1 << 23, capable, device, report));
+        let say =
+            |soft, capable, device| text_of(|report| of_memlock(soft, 1 << 23, capable, device, report));
         assert!(
             say(1 << 23, Some(false), true)
                 .starts_with("warn  memlock     8 MiB soft, 8 MiB hard: an adapter")

@@ -216,7 +216,7 @@ fn own(directory: &Path) -> Found {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::told;
+    use super::super::report::text_of;
     use super::*;
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
         fs::create_dir_all(&directory).unwrap();
         let at = |name: &str| directory.join(name).display().to_string();
         fs::write(at("a"), "").unwrap();
-        let say = |value: String| told(|report| of_value(OsStr::new(&value), report));
+        let say = |value: String| text_of(|report| of_value(OsStr::new(&value), report));
         assert!(
             say(format!("file:{},0.5", at("new")))
                 .starts_with("ok    metrics     the counters are written to ")

@@ -62,7 +62,7 @@ pub(super) fn check(system: &System, devices: &Devices, report: &mut Report) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::told;
+    use super::super::report::text_of;
     use super::*;
     use crate::system::Fake;
     use std::os::unix::fs::symlink;
@@ -79,7 +79,7 @@ mod tests {
                 ("/.dockerenv", ""),
             ],
         );
-        let say = || told(|report| check(&fake.system, &Devices::default(), report));
+        let say = || text_of(|report| check(&fake.system, &Devices::default(), report));
         assert!(say().contains(
             "a container of docker; a separate user namespace; a network namespace that cannot be compared with that of process 1; interfaces: eth0, lo"
         ));

@@ -112,7 +112,7 @@ fn gids(devices: &Devices, interface: &str, local: IpAddr, report: &mut Report) 
 #[cfg(test)]
 mod tests {
     use super::super::devices::tests::ADAPTER;
-    use super::super::report::told;
+    use super::super::report::text_of;
     use super::*;
     use crate::system::Fake;
 
@@ -129,7 +129,7 @@ mod tests {
     fn an_unknown_host_is_a_failure() {
         let system = System::this();
         let address: Address = "there-is-no.such.invalid".parse().unwrap();
-        let text = told(|report| assert!(check(&system, &Devices::default(), &address, report).is_none()));
+        let text = text_of(|report| assert!(check(&system, &Devices::default(), &address, report).is_none()));
         assert!(
             text.starts_with("FAIL  route") && text.contains("getent hosts there-is-no.such.invalid"),
             "{text}"
@@ -140,8 +140,9 @@ mod tests {
     fn the_gids_of_the_interface() {
         let fake = Fake::new("network", ADAPTER);
         let devices = Devices::find(&fake.system);
-        let say =
-            |interface, local: &str| told(|report| gids(&devices, interface, local.parse().unwrap(), report));
+        let say = |interface, local: &str| {
+            text_of(|report| gids(&devices, interface, local.parse().unwrap(), report))
+        };
         assert_eq!(
             say("eth0", "10.0.0.1"),
             "ok    gid         mlx5_0 port 1: 2 (IB/RoCE v1), 10 (RoCE v2)\n"
@@ -153,8 +154,11 @@ mod tests {
         assert!(say("eth1", "10.1.0.1").contains("no RDMA device is on eth1"));
         fake.add(&[("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/10", "IB/RoCE v1\n")]);
         let devices = Devices::find(&fake.system);
-        let text = told(|report| gids(&devices, "eth0", "10.0.0.1".parse().unwrap(), report));
+        let text = text_of(|report| gids(&devices, "eth0", "10.0.0.1".parse().unwrap(), report));
         assert!(text.starts_with("warn") && text.contains("cma_roce_mode -d mlx5_0 -p 1 -m 2"), "{text}");
-        assert_eq!(told(|report| gids(&Devices::default(), "eth0", "10.0.0.1".parse().unwrap(), report)), "");
+        assert_eq!(
+            text_of(|report| gids(&Devices::default(), "eth0", "10.0.0.1".parse().unwrap(), report)),
+            ""
+        );
     }
 }

@@ -195,7 +195,7 @@ fn over_device(route: &Route, library: &'static Library, messages: &Messages, re
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::told;
+    use super::super::report::text_of;
     use super::*;
     use std::net::TcpListener;
     use std::thread;
@@ -212,7 +212,7 @@ mod tests {
             server(&mut stream);
         });
         let route = Route { address: target.to_string().parse().unwrap(), target };
-        let text = told(|report| over_tcp(&route, report));
+        let text = text_of(|report| over_tcp(&route, report));
         thread.join().unwrap();
         text
     }
@@ -268,7 +268,7 @@ mod tests {
         let target = listener.local_addr().unwrap();
         drop(listener);
         let route = Route { address: target.to_string().parse().unwrap(), target };
-        let text = told(|report| over_tcp(&route, report));
+        let text = text_of(|report| over_tcp(&route, report));
         assert!(text.starts_with("FAIL  tcp         nothing listens on TCP port"), "{text}");
     }
 }

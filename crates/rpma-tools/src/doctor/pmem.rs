@@ -206,7 +206,7 @@ fn domain(system: &System, device: &Path) -> Domain {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::told;
+    use super::super::report::text_of;
     use super::*;
     use crate::system::Fake;
     use std::os::unix::fs::symlink;
@@ -215,7 +215,7 @@ mod tests {
     fn a_file_of_this_host() {
         let file = std::env::temp_dir().join(format!("rpma-doctor-pmem-{}", std::process::id()));
         std::fs::write(&file, "").unwrap();
-        let say = |path: &Path| told(|report| check(&System::this(), path, Some(Chosen::Soft), report));
+        let say = |path: &Path| text_of(|report| check(&System::this(), path, Some(Chosen::Soft), report));
         assert!(say(&file).starts_with("FAIL") && say(&file).contains("empty"));
         std::fs::write(&file, "data").unwrap();
         let text = say(&file);
@@ -280,11 +280,12 @@ mod tests {
     #[test]
     fn verdicts_are_those_of_the_manual() {
         let volatile =
-            told(|report| verdict(&Mapping::PageCache, Domain::Unknown, true, Some(Chosen::Soft), report));
+            text_of(|report| verdict(&Mapping::PageCache, Domain::Unknown, true, Some(Chosen::Soft), report));
         assert!(volatile.contains("NOT durable: a file system in memory"), "{volatile}");
         assert!(is_volatile("tmpfs (/dev/shm)") && !is_volatile("ext4 (/tmpfs)"));
-        let say =
-            |mapping, domain, chosen| told(|report| verdict(&mapping, domain, false, Some(chosen), report));
+        let say = |mapping, domain, chosen| {
+            text_of(|report| verdict(&mapping, domain, false, Some(chosen), report))
+        };
         assert!(
             say(Mapping::PageCache, Domain::Unknown, Chosen::Soft)
                 .starts_with("ok    durability  durable after the msync")

@@ -159,7 +159,7 @@ impl Report {
 
 /// The findings of a check in one text, for tests.
 #[cfg(test)]
-pub(super) fn told(check: impl FnOnce(&mut Report)) -> String {
+pub(super) fn text_of(check: impl FnOnce(&mut Report)) -> String {
     let mut report = Report::default();
     check(&mut report);
     let mut out = Vec::new();

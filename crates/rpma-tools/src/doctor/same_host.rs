@@ -110,7 +110,7 @@ pub(super) fn check(system: &System, report: &mut Report) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::told;
+    use super::super::report::text_of;
     use super::*;
     use crate::system::Fake;
 
@@ -120,7 +120,7 @@ mod tests {
             "same-host",
             &[("/proc/self/status", "Seccomp:\t2\n"), ("/proc/sys/kernel/yama/ptrace_scope", "1\n")],
         );
-        let text = told(|report| check(&fake.system, report));
+        let text = text_of(|report| check(&fake.system, report));
         assert!(text.contains("a seccomp filter, Yama 1") && text.contains("same-host"), "{text}");
         assert_eq!(copy().is_ok(), text.starts_with("ok    placement"), "{text}");
         let works = attempts().into_iter().all(|(_, result)| result.is_ok());

@@ -16,7 +16,7 @@ pub(super) struct FlushIcrc {
     last: Option<Psn>,
     /// The PSN of the first FLUSH request that was sent again, and how often.
     repeated: Option<(Psn, u32)>,
-    /// The peer has acknowledged a request in this form, as far as can be told.
+    /// The peer has acknowledged a request in this form, as far as can be determined.
     has_worked: bool,
     /// FLUSH requests get the ICRC of rxe.
     is_of_rxe: bool,

@@ -5,7 +5,9 @@
 use super::bystander::Bystander;
 use super::common::*;
 use super::peer::*;
-use super::requests::{After, DEPTHS_8, IRD, ORD, accept, empty_write, end_of, reply, row, take_told};
+use super::requests::{
+    After, DEPTHS_8, IRD, ORD, accept, empty_write, end_of, reply, row, take_request_event,
+};
 use softverbs::rdma as cm;
 use std::time::Duration;
 
@@ -74,7 +76,7 @@ fn bytes_that_arrive_before_the_program_accepts_are_received_then() {
     let listening = Listening::new();
     let mut wire = listening.wire();
     wire.send(&hex("'MPA ID Req Frame' 10 02 0004 8008 8008"), Pieces::Whole);
-    let (id, _) = take_told(&listening);
+    let (id, _) = take_request_event(&listening);
     wire.send_ulpdu(&empty_write(), Pieces::Whole);
     std::thread::sleep(Duration::from_millis(20));
     let end = accept_with(id, 16, &mut terms(IRD, ORD, true, b""));
@@ -90,7 +92,7 @@ fn private_data_of_any_length_go_into_a_reply() {
     for len in [0, 1, 250, 251] {
         let mut wire = listening.wire();
         wire.send(&hex("'MPA ID Req Frame' 10 02 0004 0008 0008"), Pieces::Whole);
-        let (id, _) = take_told(&listening);
+        let (id, _) = take_request_event(&listening);
         let end = accept_with(id, 16, &mut terms(IRD, ORD, true, &vec![b'q'; len]));
         let expected = reply(format!("10 02 {:04x} {DEPTHS_8} '{}'", len + 4, "q".repeat(len)));
         assert_eq!(wire.take(24 + len), hex(&expected), "{len} bytes");
@@ -115,7 +117,7 @@ fn a_rejection_has_the_form_of_the_request() {
         for len in [0, 1, 251] {
             let mut wire = listening.wire();
             wire.send(&hex(&format!("'MPA ID Req Frame' {request}")), Pieces::Whole);
-            let (id, _) = take_told(&listening);
+            let (id, _) = take_request_event(&listening);
             let reason = "r".repeat(len);
             // SAFETY: the identifier is rejected and destroyed exactly once.
             unsafe {

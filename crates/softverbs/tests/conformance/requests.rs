@@ -31,12 +31,12 @@ pub(crate) struct Row {
     pub request: Vec<u8>,
     answer: Answer,
     /// The event's private data, responder_resources (the peer's ORD) and initiator_depth (its IRD).
-    told: (Vec<u8>, u8, u8),
+    event: (Vec<u8>, u8, u8),
 }
 
-pub(crate) fn row(name: impl Into<String>, request: &str, answer: Answer, told: (&[u8], u8, u8)) -> Row {
+pub(crate) fn row(name: impl Into<String>, request: &str, answer: Answer, event: (&[u8], u8, u8)) -> Row {
     let request = hex(&format!("'MPA ID Req Frame' {request}"));
-    Row { name: name.into(), request, answer, told: (told.0.to_vec(), told.1, told.2) }
+    Row { name: name.into(), request, answer, event: (event.0.to_vec(), event.1, event.2) }
 }
 
 pub(crate) fn reply(text: impl std::fmt::Display) -> String {
@@ -117,13 +117,13 @@ fn frames() -> Vec<Row> {
 /// Private data of each relevant length; rdma_cm passes up to 255 bytes to a program.
 fn private_data() -> Vec<Row> {
     let mut rows = Vec::new();
-    let told = |len: usize| vec![b'p'; len.min(255)];
+    let data = |len: usize| vec![b'p'; len.min(255)];
     for len in [0, 1, 3, 4, 251, 252, 255, 256, 511, 512] {
         rows.push(row(
             format!("{len} bytes of private data"),
             &format!("00 01 {len:04x} '{}'", "p".repeat(len)),
             Established(reply("00 01 0002 'ok'")),
-            (&told(len), 0, 0),
+            (&data(len), 0, 0),
         ));
     }
     for len in [0, 1, 251, 252, 507, 508] {
@@ -131,7 +131,7 @@ fn private_data() -> Vec<Row> {
             format!("{len} bytes of private data behind the enhanced block"),
             &format!("10 02 {:04x} 0008 0009 '{}'", len + 4, "p".repeat(len)),
             Established(reply(format!("10 02 0006 {DEPTHS_8} 'ok'"))),
-            (&told(len), 9, 8),
+            (&data(len), 9, 8),
         ));
     }
     for len in [513, 514, 1024, 65535] {
@@ -187,13 +187,13 @@ fn first_messages() -> Vec<Row> {
 
 /// Accepts the request that was just sent, and checks its event.
 pub(crate) fn accept(listening: &Listening, row: &Row) -> End {
-    let (id, told) = take_told(listening);
-    assert_eq!(told, row.told, "{}: the event of the program", row.name);
+    let (id, event) = take_request_event(listening);
+    assert_eq!(event, row.event, "{}: the event of the program", row.name);
     accept_with(id, 16, &mut terms(IRD, ORD, true, b"ok"))
 }
 
 /// The request event: the identifier, private data and the peer's depths.
-pub(crate) fn take_told(listening: &Listening) -> (*mut rdma_sys::rdma_cm_id, (Vec<u8>, u8, u8)) {
+pub(crate) fn take_request_event(listening: &Listening) -> (*mut rdma_sys::rdma_cm_id, (Vec<u8>, u8, u8)) {
     // SAFETY: the channel is not destroyed yet; the event is acknowledged exactly once.
     unsafe {
         let mut event = std::ptr::null_mut();

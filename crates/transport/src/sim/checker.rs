@@ -64,7 +64,7 @@ pub(super) enum Durability {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Causes {
     /// The program ended or destroyed it, or it was never opened.
-    pub told: bool,
+    pub disconnected: bool,
     /// An access to memory was refused or failed.
     pub memory: bool,
     /// The link failed.
@@ -86,7 +86,7 @@ pub(super) struct Causes {
 impl Causes {
     /// What this side itself ended the connection for.
     pub(super) fn own(&self) -> bool {
-        self.told
+        self.disconnected
             || self.memory
             || self.no_receive
             || self.too_long

@@ -172,7 +172,7 @@ impl Sim {
     pub(super) fn destroy(&mut self, me: usize) -> bool {
         let Some(mut conn) = self.conns[me].take() else { return false };
         say!(self, "side {me} destroys its queue pair");
-        self.checker.sides[me].causes.told = true;
+        self.checker.sides[me].causes.disconnected = true;
         conn.abandon(&mut self.host(me));
         self.checker.sides[me].destroyed = true;
         if !self.checker.sides[me].open {

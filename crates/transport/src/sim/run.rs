@@ -242,7 +242,7 @@ impl Sim {
     /// The connection fails before it is opened.
     fn lose(&mut self, me: usize) {
         let Some(mut conn) = self.conns[me].take() else { return };
-        self.checker.sides[me].causes.told = true;
+        self.checker.sides[me].causes.disconnected = true;
         conn.lose(&mut self.host(me), libc::ECONNREFUSED);
         // It is stepped only if it has a driver.
         self.sides[me].stalled = true;
@@ -291,7 +291,7 @@ impl Sim {
         let why = std::mem::take(&mut self.sides[me].reasons);
         say!(self, "side {me} steps: {why:#b}");
         let model = &mut self.checker.sides[me];
-        model.causes.told |= model.open && why & reason::DISCONNECT != 0;
+        model.causes.disconnected |= model.open && why & reason::DISCONNECT != 0;
         if why & reason::DURABLE != 0 {
             for (number, durable) in std::mem::take(&mut self.sides[me].flushed) {
                 self.report_flushed(me, number, durable);

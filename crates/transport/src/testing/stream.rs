@@ -37,7 +37,7 @@ pub struct Pipe {
     pub refused: bool,
     /// Something was on its way when the connection was reset.
     pub lossy: bool,
-    /// The writer was told to wait for room.
+    /// The writer has to wait for room.
     pub wants_room: bool,
     /// Nothing arrives before this time.
     pub frozen_until: Micros,

@@ -178,7 +178,7 @@ fn each_notification_is_reported_though_most_stay_unread() {
     let set = sys::Epoll::new().unwrap();
     set.add(b.notify_socket().as_raw_fd(), (libc::EPOLLIN | libc::EPOLLET) as u32, 7).unwrap();
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; 2];
-    let (mut told, mut reads) = (0, 0);
+    let (mut notified, mut reads) = (0, 0);
     for round in 0..100_000u32 {
         b.request_notify();
         put(&a, &[round as u8]);
@@ -186,13 +186,13 @@ fn each_notification_is_reported_though_most_stay_unread() {
         // Sometimes it has found the bytes itself, and gets several notifications at once later.
         if round % 1000 < 900 || round % 1000 == 999 {
             assert_eq!(set.wait(&mut events, Some(Duration::ZERO)), 1, "round {round}");
-            told += 1;
+            notified += 1;
             b.silence();
             reads += u32::from(b.requested.load(Ordering::Relaxed) == 0);
             assert_eq!(set.wait(&mut events, Some(Duration::ZERO)), 0, "nothing new");
         }
     }
     assert!(notifications(&b) <= UNREAD as usize);
-    assert_eq!(told, 90_100);
-    assert!(reads <= told / UNREAD + 100, "{reads} times");
+    assert_eq!(notified, 90_100);
+    assert!(reads <= notified / UNREAD + 100, "{reads} times");
 }

@@ -49,22 +49,22 @@ fn a_key_is_revoked_at_all_connections_that_have_not_been_removed() {
     all.iter().for_each(|exporter| add_exporter(exporter).unwrap());
     // No region has such an STag.
     let stag = |which: u32| u32::MAX - which;
-    let told = |which: u32| {
+    let notified = |which: u32| {
         revoke(stag(which), Instant::now()).unwrap();
         all.each_ref().map(|exporter| exporter.take(stag(which)))
     };
-    assert_eq!(told(0), [true; 4]);
+    assert_eq!(notified(0), [true; 4]);
     remove_exporter(&all[1]);
     remove_exporter(&all[1]);
-    assert_eq!(told(1), [true, false, true, true]);
+    assert_eq!(notified(1), [true, false, true, true]);
     add_exporter(&all[1]).unwrap();
-    assert_eq!(told(2), [true; 4]);
+    assert_eq!(notified(2), [true; 4]);
     remove_exporter(&all[0]);
     remove_exporter(&all[3]);
-    assert_eq!(told(3), [false, true, true, false]);
+    assert_eq!(notified(3), [false, true, true, false]);
     remove_exporter(&all[2]);
     remove_exporter(&all[1]);
-    assert_eq!(told(4), [false; 4]);
+    assert_eq!(notified(4), [false; 4]);
 }
 
 #[test]

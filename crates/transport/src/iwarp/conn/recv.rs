@@ -442,16 +442,16 @@ impl Messages {
         End::Refused(terminate, Refusal::Protocol(error))
     }
 
-    /// The reason for a denied access that the peer gets. A peer that has not made a permitted access may be
-    /// guessing keys, so it does not learn whether the STag exists.
-    fn told(&self, denied: Denied) -> Denied {
+    /// The reason for a denied access that the Terminate message discloses. A peer that has not made a
+    /// permitted access may be guessing keys: it gets no information whether the STag exists.
+    fn disclosed(&self, denied: Denied) -> Denied {
         if self.admitted { denied } else { Denied::Stag }
     }
 
     fn denied(&self, denied: Denied) -> End {
         match self.header.opcode() {
             Opcode::Write => {
-                let code = write_denied(self.told(denied));
+                let code = write_denied(self.disclosed(denied));
                 refuse(code, Cause::Denied(denied), &self.header, self.payload_len)
             }
             // Our own request is invalid: the peer gets no Terminate message about it.
@@ -746,7 +746,7 @@ impl Messages {
         };
         if request.size > 0 {
             host.check(access)
-                .map_err(|denied| refuse(read_denied(self.told(denied)), Cause::Denied(denied)))?;
+                .map_err(|denied| refuse(read_denied(self.disclosed(denied)), Cause::Denied(denied)))?;
             self.admitted = true;
         }
         let number =

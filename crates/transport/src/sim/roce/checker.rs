@@ -92,7 +92,7 @@ pub(super) struct Model {
     /// How often replies to this side were late because the link of the peer was full.
     pub late_replies: u64,
     /// The program has ended the connection, or destroyed the queue pair.
-    pub told: bool,
+    pub disconnected: bool,
     pub flushed: bool,
     pub ended: bool,
     pub destroyed: bool,
@@ -269,7 +269,7 @@ impl Checker {
                 receives || (is_flush && peer.not_durable && of_plan.disk == Disk::Failing)
             }
             status::RETRY_EXC_ERR => {
-                let has_refused = !peer.told && peer.has_refused(1 - me);
+                let has_refused = !peer.disconnected && peer.has_refused(1 - me);
                 // Earlier faults affect later requests, too: the packet behind may be on its
                 // way.
                 let faults = self.faults + model.late_replies;
@@ -357,7 +357,7 @@ impl Checker {
     /// A side is over, and everything of it has completed.
     pub(super) fn over(&self, me: usize) {
         let model = &self.sides[me];
-        let caused = model.told || !model.denied.is_empty() || model.not_durable;
+        let caused = model.disconnected || !model.denied.is_empty() || model.not_durable;
         let too_long = model.failed_receive.is_some();
         let explained =
             caused || too_long || model.failure.is_some_and(|status| status != status::WR_FLUSH_ERR);

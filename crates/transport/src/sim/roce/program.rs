@@ -125,7 +125,7 @@ impl Sim {
         say!(self, "side {me} destroys its queue pair");
         conn.abandon(&mut self.host(me));
         let model = &mut self.checker.sides[me];
-        (model.told, model.destroyed) = (true, true);
+        (model.disconnected, model.destroyed) = (true, true);
         self.sides[me].timer = None;
         self.leave(me);
     }

@@ -260,7 +260,7 @@ impl Sim {
         if why & reason::WRITABLE != 0 {
             self.sides[me].pace.unblock(self.now);
         }
-        self.checker.sides[me].told |= self.checker.sides[me].open && why & reason::DISCONNECT != 0;
+        self.checker.sides[me].disconnected |= self.checker.sides[me].open && why & reason::DISCONNECT != 0;
         if why & reason::DURABLE != 0 {
             for (number, durable) in std::mem::take(&mut self.sides[me].flushed) {
                 self.checker.flush_ends(me, number, durable);

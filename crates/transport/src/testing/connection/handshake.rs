@@ -87,8 +87,8 @@ fn agree(reply: &Frame, offer: Offer) -> Option<Agreed> {
     let agreed = match negotiate::agree(reply, offer) {
         Ok(agreed) => agreed,
         Err(refusal) => {
-            let told = refusal.terminate().is_some();
-            assert_eq!(told, matches!(refusal, Refusal::FirstMessage | Refusal::Depth));
+            let has_terminate = refusal.terminate().is_some();
+            assert_eq!(has_terminate, matches!(refusal, Refusal::FirstMessage | Refusal::Depth));
             return None;
         }
     };

@@ -35,7 +35,7 @@ impl Messages {
         let word = Access { stag: request.stag, addr: request.to, len: WORD, rights: REMOTE_ATOMIC };
         let original = host.change(word, &|original| request.apply(original)).map_err(|why| match why {
             Unchanged::Denied(denied) => {
-                let code = read_denied(self.told(denied));
+                let code = read_denied(self.disclosed(denied));
                 refuse(code, Cause::Denied(denied), &self.header, self.payload_len)
             }
             Unchanged::Misaligned => self.refuse(TermCode::RDMAP_OP_CATASTROPHIC_STREAM),

@@ -269,7 +269,7 @@ fn requests_that_are_refused() {
         (STAG, u64::MAX - 3, TermCode::RDMAP_PROT_TO_WRAP),
     ] {
         assert_refused(admitted(), 1, &to(stag, addr), code);
-        // Who has not made a permitted access is not told more.
+        // A peer that has not made a permitted access gets no other reason.
         assert_refused(Bench::ready(), 1, &to(stag, addr), TermCode::RDMAP_PROT_INVALID_STAG);
     }
     for off in 1..8 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The end of a connection: what the peer, the link and the work requests are told, and in which order.
+//! The end of a connection: its effects on the peer, the link and the work requests, and their order.
 
 use crate::iwarp::wire::rdmap::{Opcode, TermCode};
 use crate::iwarp::wire::terminate::Terminate;
@@ -172,7 +172,7 @@ fn no_request_is_made_to_fail_before_the_beginning_or_after_the_end() {
 }
 
 #[test]
-fn the_host_is_told_whether_one_side_has_closed_the_connection() {
+fn the_host_gets_whether_one_side_has_closed_the_connection() {
     let closed: [fn(&mut Bench); 2] = [
         |bench| {
             bench.step(reason::DISCONNECT);
@@ -197,13 +197,13 @@ fn the_host_is_told_whether_one_side_has_closed_the_connection() {
             bench.post(wr(3, Op::Send, 8));
         },
     ];
-    let told = |end: &fn(&mut Bench)| {
+    let reported = |end: &fn(&mut Bench)| {
         let mut bench = busy();
         end(&mut bench);
         bench.host.ended.map(|how| how.is_failure())
     };
-    assert_eq!(closed.each_ref().map(told), [Some(false); 2]);
-    assert_eq!(failed.each_ref().map(told), [Some(true); 4]);
+    assert_eq!(closed.each_ref().map(reported), [Some(false); 2]);
+    assert_eq!(failed.each_ref().map(reported), [Some(true); 4]);
 }
 
 // ---- the peer's end while messages wait for receives -----------------------------------------------------------------------------------

@@ -369,7 +369,7 @@ fn a_full_completion_queue_holds_up_the_next_message() {
 
 // ---- refusals ----------------------------------------------------------------------------------------------------------------------
 
-/// What the peer is told about its only segment.
+/// Checks the Terminate message about the only segment of the peer.
 #[track_caller]
 fn assert_refused(mut bench: Bench, header: Header, body: &[u8], code: TermCode) {
     let before = bench.host.memory.bytes.clone();
@@ -487,8 +487,8 @@ fn invalidating(opcode: Opcode, last: bool, mo: u32) -> Header {
     Header::Untagged { opcode, last, inv_stag: 0x1122_3344, qn: QN_SEND, msn: 1, mo }
 }
 
-/// After what came before it was placed, since it may have come through the window, and before the program is
-/// told.
+/// The window is invalidated after earlier payload was placed, which may have used it, and before the
+/// completion.
 #[test]
 fn a_send_invalidates_when_it_is_whole() {
     for (opcode, solicited) in [(Opcode::SendInv, false), (Opcode::SendSeInv, true)] {
@@ -512,7 +512,7 @@ fn a_send_invalidates_when_it_is_whole() {
     }
 }
 
-/// It is told the same for each reason, and the receive does not complete as if nothing had happened.
+/// The peer gets the same Terminate message for each reason, and the receive does not complete successfully.
 #[test]
 fn what_cannot_be_invalidated_ends_the_connection() {
     for why in [Denied::Stag, Denied::Pd] {

@@ -675,21 +675,21 @@ fn nothing_is_transferred_before_the_first_fpdu_of_the_peer_nor_where_a_crc_was_
 }
 
 #[test]
-fn the_host_is_told_when_all_was_acted_on_and_not_before() {
+fn the_host_is_notified_when_all_was_processed_and_not_before() {
     let mut bench = bench(&[]);
-    let told = |bench: &mut Bench| std::mem::take(&mut bench.host.link.acted) > 0;
-    told(&mut bench);
+    let notified = |bench: &mut Bench| std::mem::take(&mut bench.host.link.acted) > 0;
+    notified(&mut bench);
     let message = send(1, &[1; 40]);
     bench.receive(&message[..30]);
-    assert!(!told(&mut bench), "half of it is there");
+    assert!(!notified(&mut bench), "half of it is there");
     bench.receive(&message[30..]);
-    assert!(!told(&mut bench), "it waits for a receive");
+    assert!(!notified(&mut bench), "it waits for a receive");
     bench.host.queues.recv_cq.room = 0;
     bench.post_receive(1, 64);
-    assert!(!told(&mut bench), "it waits for room in the completion queue");
+    assert!(!notified(&mut bench), "it waits for room in the completion queue");
     bench.host.queues.recv_cq.room = 1;
     bench.step(reason::ROOM);
-    assert!(told(&mut bench));
+    assert!(notified(&mut bench));
 }
 
 #[test]

@@ -65,7 +65,7 @@ pub(super) struct Checker {
     pub messages: u64,
     pub receiver_denied: bool,
     pub ended: [bool; 2],
-    pub told: bool,
+    pub disconnected: bool,
     /// What has happened, in all schedules.
     pub seen: Vec<(&'static str, u64)>,
 }
@@ -142,7 +142,7 @@ impl Checker {
                 assert!(self.in_sqe && self.sender_denied && index == self.sending, "{wr:?}");
                 self.see("LOC_PROT_ERR");
             }
-            status::WR_FLUSH_ERR => assert!(self.in_sqe || self.told, "{wr:?} is flushed"),
+            status::WR_FLUSH_ERR => assert!(self.in_sqe || self.disconnected, "{wr:?} is flushed"),
             other => panic!("status {other} of {:?}", self.requests[index]),
         }
         self.done += 1;
@@ -323,7 +323,9 @@ impl Checker {
                 assert!(of.is_some_and(|of| of.breaks_off || of.denied), "{receive:?}");
                 self.see("REM_INV_REQ_ERR of a shared receive");
             }
-            status::WR_FLUSH_ERR => assert!(self.told || self.receiver_denied, "{receive:?} is flushed"),
+            status::WR_FLUSH_ERR => {
+                assert!(self.disconnected || self.receiver_denied, "{receive:?} is flushed")
+            }
             other => panic!("status {other} of {receive:?}"),
         }
     }

@@ -174,7 +174,7 @@ impl Sim {
         self.healed = true;
         self.unblock();
         self.settle_down();
-        let is_over = self.checker.ended.contains(&true) || self.checker.told;
+        let is_over = self.checker.ended.contains(&true) || self.checker.disconnected;
         if !self.forged && !is_over {
             assert_eq!(self.checker.done, self.checker.requests.len(), "requests are not complete");
             let is_clean = |me: usize| self.memories[me].table.iter().all(|one| one.state == State::Mapped);
@@ -237,7 +237,7 @@ impl Sim {
 
     fn disconnect(&mut self, me: usize) {
         say!(self, "side {me} disconnects");
-        self.checker.told = true;
+        self.checker.disconnected = true;
         self.sides[me].reasons |= reason::DISCONNECT;
     }
 
@@ -461,7 +461,7 @@ impl World for At<'_> {
     fn has_ended(&mut self, how: Ended) {
         say!(self.sim, "side {} has ended: {how:?}", self.me);
         self.sim.checker.ended[self.me] = true;
-        let is_caused = self.sim.checker.told || self.sim.checker.receiver_denied;
+        let is_caused = self.sim.checker.disconnected || self.sim.checker.receiver_denied;
         assert!(is_caused || self.sim.forged, "side {} has ended without a cause", self.me);
     }
 }
