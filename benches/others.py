@@ -20,7 +20,7 @@ TRIES = 5
 
 
 def original():
-    """The C librpma that the dynamic linker finds without ours; an error says what to install."""
+    """The C librpma that the dynamic linker finds without ours; an error names the package to install."""
     known = subprocess.run([shutil.which("ldconfig") or "/sbin/ldconfig", "-p"], capture_output=True, text=True).stdout
     found = re.search(r"librpma\.so\.0 .*=> (\S+)", known)
     if not found:
@@ -65,7 +65,7 @@ def pair(bench, server_command, client_command, env, read):
         port = any_port()
         server = bench.spawn([*server_command, port], env, bench.target_cpu)
         try:
-            # its listener is not announced, and a client that comes too early does not try again
+            # it does not announce its listener, and a client that connects too early does not retry
             time.sleep(0.2 + 0.2 * attempt)
             client = bench.spawn([*client_command, port], env, bench.initiator_cpu)
             output = bench.finish(client, SECONDS)

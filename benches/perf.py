@@ -15,7 +15,7 @@ SECONDS = 10  # for each side
 
 
 def environment(bench, original, settings):
-    """What comes before the command, and its environment: this library, or the C library on libsoftverbs."""
+    """The words before the command, and its environment: this library, or the C library on libsoftverbs."""
     if not original:
         return [], {**bench.env, **settings}
     library = os.path.dirname(others.original())

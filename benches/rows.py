@@ -110,7 +110,7 @@ ON_ONE_HOST = [
 
 
 def beside_peers(link):
-    """The peers have their data in shared memory of their own, where they copy by themselves; here it may be any memory, unless `link`
+    """The peers have their data in their own shared memory, where they copy themselves; here it may be any memory, unless `link`
     is in_memfds."""
     row = {row.name: link(row) for row in ON_ONE_HOST if row.program}
     return [beside_ucx(row["write-spin"], "ucp_put_lat"), beside_ucx(row["send-poll"], "tag_lat"), beside_fabric(row["send-poll"]),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""fork.py LIBRARY DIRECTORY VERSION: a process and its child serve counters of their own."""
+"""fork.py LIBRARY DIRECTORY VERSION: a process and its child serve separate counters."""
 
 import ctypes
 import os

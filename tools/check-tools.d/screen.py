@@ -31,7 +31,7 @@ out = b""
 
 
 def shell():
-    """Runs the command as a job, and tells its number and how it stops and ends."""
+    """Runs the command as a job, and prints its number and how it stops and ends."""
     os.setsid()
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
@@ -59,7 +59,7 @@ job = int(news.readline())
 
 
 def kill():
-    """Leaves no stopped job behind, whatever fails."""
+    """Ends stopped jobs, whatever fails."""
     try:
         os.kill(job, signal.SIGKILL)
     except ProcessLookupError:

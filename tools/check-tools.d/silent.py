@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""silent.py SOCKET [COMMAND...]: connects to a socket of counters and requests nothing; prints what comes, or runs a command meanwhile."""
+"""silent.py SOCKET [COMMAND...]: connects to a socket of counters and requests nothing; prints the response, or runs a command meanwhile."""
 
 import socket
 import subprocess

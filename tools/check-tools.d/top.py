@@ -19,7 +19,7 @@ for line in lines:
     each, = row["each_connection"]
     labels = [each[name] for name in ("provider", "device", "transport", "link", "state", "error")]
     assert labels == ["soft", "soft0", "iwarp", "direct_copy", "open", None] and each["peer"].startswith("127.0.0.1:"), each
-    # Its first read goes over the ring; what it does, nobody does to it.
+    # Its first read uses the ring; it serves no operations itself.
     assert each["operations"]["read"] > 0 and sum(row["served"].values()) == sum(each["served"].values()) == 0, row
     if counts:
         assert row["out_ops_per_second"] == rate and row["in_bytes_per_second"] == row["bytes_per_second"]["read"], row

@@ -111,7 +111,7 @@ def aarch64(release, directory):
 
 
 def deb(release, directory, root, suite):
-    """The Debian packages, built by the compiler in the root; the names do not say for which release of Debian they are."""
+    """The Debian packages, built by the compiler in the root; the names do not contain the release of Debian."""
     inside, outside = place(root, directory)
     (outside / "tools").mkdir()
     shutil.copy("tools/deb", outside / "tools")

@@ -30,7 +30,7 @@ def base(release, file):
 
 
 def moved(tarball, below, epoch):
-    """A tar with what is in the only directory of a tarball, below another path."""
+    """A tar with the content of the only directory of a tarball, below another path."""
     layer = io.BytesIO()
     with tarfile.open(tarball) as old, tarfile.open(fileobj=layer, mode="w", format=tarfile.GNU_FORMAT) as new:
         for entry in old:

@@ -49,7 +49,7 @@ def run(command, log, **options):
 
 
 def apt_options():
-    """The machine's way to the mirrors, if it has one of its own."""
+    """The apt configuration of the machine for its mirrors, if any."""
     said = subprocess.run(["apt-config", "dump"], stdout=subprocess.PIPE, text=True).stdout
     settings = [line for line in said.splitlines() if line.startswith(("Acquire::http", "Acquire::Retries"))]
     return [f"--aptopt={line}" for line in ['APT::Install-Recommends "false"', *settings]]
@@ -86,7 +86,7 @@ def sources(release):
 
 
 def make(directory, *wanted):
-    """The root in the directory, made unless it is there. Another run that wants it, too, waits."""
+    """The root in the directory, created unless it exists. Another run that needs it waits."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     with open(directory.with_name(directory.name + ".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

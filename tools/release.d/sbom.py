@@ -11,7 +11,7 @@ from importlib.util import module_from_spec, spec_from_loader
 
 
 def licences():
-    """tools/licences, which knows the crates."""
+    """tools/licences, which lists the crates."""
     loader = SourceFileLoader("licences", "tools/licences")
     module = module_from_spec(spec_from_loader("licences", loader))
     loader.exec_module(module)
