@@ -11,7 +11,7 @@ using namespace std::literals;
 using rpma::errc;
 using rpma::usage;
 
-/* Of librpma, but with failures on demand: the header calls these. */
+/* Override functions of librpma, with failures on request: the header calls these. */
 static int cfg_new_returns, dereg_returns;
 static std::string called;
 bool ignores_disconnect;
@@ -152,7 +152,7 @@ static void moved_from(const place &where) {
 	auto endpoint = peer.listen(where.addr, where.port.c_str());
 	auto req = request();
 
-	/* each of them is used after it was moved away, and the one that it was moved to still works */
+	/* each object is used after it was moved from, and the one that it was moved to still works */
 	auto region2 = std::move(region);
 	auto remote2 = std::move(remote);
 	auto cfg2 = std::move(cfg);
@@ -208,7 +208,7 @@ static void moved_from(const place &where) {
 	REQUIRE(!region2);
 	invalid([&](rpma::ec_ref ec) { region2.revoke(ec); });
 	invalid([&](rpma::ec_ref ec) { region2.slice(0, 1, ec); });
-	/* assignment to oneself takes nothing away */
+	/* self-assignment leaves the object valid */
 	auto &same = remote2;
 	remote2 = std::move(same);
 	auto &conn_same = conn2;
@@ -253,7 +253,7 @@ static void failing_deletion(const place &where) {
 	auto *const bytes = region.data();
 	dereg_returns = RPMA_E_PROVIDER;
 	region.reset();
-	/* perhaps a peer still writes to it: it is still there */
+	/* a peer may still write to it, so it is still mapped */
 	*bytes = std::byte(1);
 	std::error_code ec;
 	region = peer.reg(rpma::memory::zeroed(64), usage::write_dst);
@@ -261,7 +261,7 @@ static void failing_deletion(const place &where) {
 	REQUIRE(ec == errc::provider && !region);
 	region = peer.reg(rpma::memory::zeroed(64), usage::write_dst);
 	REQUIRE(thrown([&] { region.revoke(); }) == errc::provider && !region);
-	/* what it left on purpose is no leak */
+	/* memory that remains on purpose is not a leak */
 	std::fflush(nullptr);
 	std::_Exit(0);
 }
@@ -274,7 +274,7 @@ static void order(const place &where) {
 	rpma::conn_cfg cfg;
 	rpma::conn_req req;
 	{
-		/* what they were made from goes first */
+		/* the objects from which they were created are destroyed first */
 		auto peer = rpma::peer::open(where.addr);
 		region = peer.reg(rpma::memory::zeroed(64), usage::recv);
 		srq = peer.srq();
@@ -292,7 +292,9 @@ static void order(const place &where) {
 	REQUIRE(!cq.poll());
 }
 
-/* What each object needs is deleted right after it, however early the program let go of it. */
+/*
+ * The objects that another one needs are deleted right after it, however early the program has released them.
+ */
 static void deleted(const place &where) {
 	char bytes[64];
 	const auto sole = [&](auto make) {
@@ -355,7 +357,7 @@ static void unwinding(const place &where) {
 		throw on_purpose();
 	} catch (const on_purpose &) {
 	}
-	/* everything has gone: the port is free */
+	/* all objects are deleted: the port is free */
 	auto peer = rpma::peer::open(where.addr);
 	auto endpoint = peer.listen(where.addr, where.port.c_str());
 }

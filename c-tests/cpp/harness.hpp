@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests in processes of their own: alone, or in pairs of a server and a client.
+// Tests in separate processes: alone, or in pairs of a server and a client.
 #ifndef HARNESS_HPP
 #define HARNESS_HPP 1
 
@@ -39,7 +39,7 @@ struct place {
 	rpma::endpoint listen(rpma::peer &peer) const;
 };
 
-/** A side may end by an exception of this class: it is what the test is about. */
+/* A side may end by an exception of this class on purpose. */
 struct on_purpose {};
 
 struct test {

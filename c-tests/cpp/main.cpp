@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// usage: tests [WORD...]   runs the tests whose name contains one of the words, each side in a process of its own
+// usage: tests [WORD...]   runs the tests whose name contains one of the words, each side in a separate process
 #include "harness.hpp"
 
 #include <cstring>
@@ -27,7 +27,7 @@ rpma::endpoint place::listen(rpma::peer &peer) const {
 	return endpoint;
 }
 
-/* A port below the ephemeral ones that nobody listens on. */
+/* A free port below the ephemeral ones. */
 static std::string free_port() {
 	static unsigned next = static_cast<unsigned>(getpid());
 	for (;;) {
@@ -80,7 +80,7 @@ static bool run(const test &test) {
 	where.ready = ends[1];
 	const pid_t server = test.server ? start("server", test.server, where) : 0;
 	close(ends[1]);
-	/* at its end, too: the client then says what it misses */
+	/* returns at the end of the server, too: then the client reports the error */
 	bool good = !test.server || read(ends[0], &byte, 1) >= 0;
 	close(ends[0]);
 	good &= ends_well(start("client", test.client, where), "client");

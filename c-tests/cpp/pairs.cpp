@@ -50,7 +50,7 @@ static void connection_server(const place &where) {
 	REQUIRE(conn.wait_closed() == event::closed);
 	conn.close();
 	REQUIRE(!conn);
-	/* rejected by a request that nobody takes, and by one that is left out */
+	/* both requests are rejected: a temporary, and one that is reset */
 	endpoint.next();
 	endpoint.next().reset();
 }
@@ -126,7 +126,7 @@ static void memory_client(const place &where) {
 		REQUIRE(flushed_range == std::pair(std::size_t(4088), std::size_t(8)));
 	}
 
-	/* checked before they are posted, so that the connection goes on */
+	/* checked before they are posted, so that the connection stays usable */
 	const auto fails = [](errc code, auto call) {
 		std::error_code ec;
 		call(ec);
@@ -164,7 +164,7 @@ static void memory_client(const place &where) {
 /* Of the test of crates/rpma/src/private_data.rs: one offer, 64 bytes at 0x1000 with key 7, read_src, write_dst, durable. */
 static constexpr auto offer_text = "\0\x10\0\0\0\0\0\0\x40\0\0\0\0\0\0\0\x07\0\0\0\x09\1"sv;
 static const auto framed = "\xa7\1\3"s + std::string(offer_text) + "own";
-/* what is no offer, of the same test */
+/* invalid offers, of the same test */
 static const std::string foreign[] = {"hello", "\xa7"s, "\xa7\1\2"s, "\xa7\xff\0"s, "\xa7\0\xfe"s, "\xa7\1\0"s + std::string(22, '\0')};
 
 static bool begins_with(const void *bytes, std::size_t len, std::string_view text) {
@@ -220,7 +220,10 @@ static void private_data_client(const place &where) {
 	conn.close();
 }
 
-/* Of two regions, one is not declared: it cannot be flushed to persistence, in whichever order the peer asks for them. */
+/*
+ * Of two regions, one is not declared: it cannot be flushed to persistence, in whichever order the peer gets
+ * them.
+ */
 static void offers_server(const place &where) {
 	auto peer = rpma::peer::open(where.addr);
 	const auto what = usage::read_src | usage::flush_persistent;
@@ -229,7 +232,7 @@ static void offers_server(const place &where) {
 	auto endpoint = where.listen(peer);
 	endpoint.accept({durable.offer(true), other.offer()}).wait_closed();
 	endpoint.accept({other.offer(), durable.offer(true)}).wait_closed();
-	/* as a program in C reads it */
+	/* in the format that a program in C reads */
 	endpoint.accept(rpma::const_bytes(durable.offer(true))).wait_closed();
 	endpoint.accept(rpma::const_bytes(durable.offer(false))).wait_closed();
 }
@@ -259,7 +262,7 @@ static void offers_client(const place &where) {
 		REQUIRE(rpma_mr_remote_from_descriptor(sent.ptr, sent.len, &in_c) == 0 && rpma_mr_remote_delete(&in_c) == 0);
 		const auto remote = conn.remote();
 		REQUIRE(remote.size() == 64 && (is_declared || flush(conn, remote) == errc::not_supported));
-		/* zeros behind a descriptor declare nothing: the program does */
+		/* zeros after a descriptor declare nothing: the program does */
 		rpma::peer_cfg cfg;
 		cfg.direct_write_to_pmem(true);
 		if (!is_declared)
@@ -321,7 +324,10 @@ static void ends_client(const place &where) {
 	REQUIRE(ec == std::errc::timed_out && std::chrono::steady_clock::now() - begin >= 200ms && !conn);
 }
 
-/* Each wait returns how the connection ended, whoever took the event. The server rejects "no" and, at last, "end". */
+/*
+ * Each wait returns how the connection ended, whichever thread has fetched the event. The server rejects "no"
+ * and, at last, "end".
+ */
 static void ended_server(const place &where) {
 	auto peer = rpma::peer::open(where.addr);
 	auto endpoint = where.listen(peer);
@@ -413,7 +419,7 @@ static void ended_after_undefined(const place &where, rpma::peer &peer) {
 	REQUIRE(ec == std::errc::timed_out);
 }
 
-/* What was disconnected before it was established has no private data. */
+/* A connection that was disconnected before it was established has no private data. */
 static void ended_at_once(const place &where, rpma::peer &peer) {
 	auto conn = peer.request(where.addr, where.port.c_str()).start();
 	ignores_disconnect = true;
@@ -452,7 +458,7 @@ static void ended_without_poll(const place &where, rpma::peer &peer) {
 	conn.close();
 }
 
-/* Either thread takes the event: if both called librpma for it, the other one would block. */
+/* Either thread fetches the event: if both called librpma for it, the other one would block. */
 static void ended_on_threads(const place &where, rpma::peer &peer) {
 	auto conn = connect(where, peer);
 	is_slow = true;
@@ -463,7 +469,7 @@ static void ended_on_threads(const place &where, rpma::peer &peer) {
 	is_slow = false;
 }
 
-/* A thread that blocks in next_event() takes the event, and one in wait_closed() returns nevertheless. */
+/* A thread that blocks in next_event() fetches the event, and one in wait_closed() returns nevertheless. */
 static void ended_in_next_event(const place &where, rpma::peer &peer) {
 	for (int n = 0; n < 10; n++) {
 		auto conn = connect(where, peer);
@@ -790,7 +796,7 @@ static void revoked_client(const place &where) {
 		REQUIRE(error.code() == ec && error.reason().find("read") != std::string::npos);
 		REQUIRE(error.reason().find("flushed") == std::string::npos);
 	}
-	/* one of several has no text of its own */
+	/* one of several statuses without a separate text */
 	try {
 		rpma::completion(static_cast<const ibv_wc &>(failed)).check();
 		REQUIRE(false);
@@ -801,7 +807,7 @@ static void revoked_client(const place &where) {
 	conn.close();
 }
 
-/* A region that goes before its operation: the operation fails, and nothing touches the memory. */
+/* A region is destroyed before its operation: the operation fails, and the memory is not accessed. */
 static void buffer_gone_server(const place &where) {
 	auto peer = rpma::peer::open(where.addr);
 	auto region = peer.reg(rpma::memory::zeroed(8), usage::send);
@@ -825,7 +831,10 @@ static void buffer_gone_client(const place &where) {
 	conn.wait_closed();
 }
 
-/* The program of one side ends by an exception: the other one sees the end of the connection, its queue what is left. */
+/*
+ * The program of one side ends by an exception: the other one gets the end of the connection, and flushed
+ * completions.
+ */
 static void exception_server(const place &where) {
 	auto peer = rpma::peer::open(where.addr);
 	auto region = peer.reg(rpma::memory::zeroed(64), usage::recv);

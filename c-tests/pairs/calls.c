@@ -212,7 +212,7 @@ answering_target(struct side *side, unsigned count)
 		take_wc(receives, &wc);
 		EXPECT(wc.qp_num == qp_num[from], "queue pair %u, expected %u", wc.qp_num, qp_num[from]);
 		OK(rpma_srq_recv(srq, in.mr, wc.wr_id * MESSAGE, MESSAGE, (void *)(uintptr_t)wc.wr_id));
-		/* the reply says whether it is the last one */
+		/* the reply contains whether it is the last one */
 		if (i % ROUNDS == ROUNDS - 1) {
 			if (found - before < fewest)
 				fewest = found - before;

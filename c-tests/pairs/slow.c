@@ -48,7 +48,7 @@ await_hold(void)
 	}
 }
 
-/* Two connections: one to memory behind the medium, the other one to plain memory. */
+/* Two connections: one to memory on the slow medium, the other one to ordinary memory. */
 struct links {
 	struct node node;
 	struct region durable;

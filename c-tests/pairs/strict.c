@@ -559,7 +559,7 @@ hasty_initiator(struct side *side)
 	counts_ends = true;
 	open_initiator(&node, side);
 	region_new(&node, &src, SIZE, USAGE_ALL);
-	/* with a completion behind it */
+	/* after a later signalled request has completed */
 	connect_link(&node, &link, NULL, NULL);
 	OK(write_word(&link, &src, RPMA_F_COMPLETION_ON_ERROR));
 	write_part(&link, 0, &src, 0, 8);

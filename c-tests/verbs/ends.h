@@ -97,7 +97,7 @@ struct ibv_mr *connect_with_memory(struct end *end, struct side *side, void *mem
 struct ibv_mr *accept_with_memory(struct end *end, struct side *side, void *memory, size_t length, int access);
 void close_with_memory(struct end *end, struct ibv_mr *mr);
 
-/* A target that offers memory, and does nothing else, until the initiator says 'd'. */
+/* A target that offers memory, and makes no call, until the initiator notifies 'd'. */
 void offer_until_done(struct side *side, size_t length, int access);
 
 /* Posts a signalled one-sided request with one entry, and waits for its completion. */

@@ -143,7 +143,7 @@ close_all(void)
 		close(fd);
 }
 
-/* The child goes on; the parent ends as it has. */
+/* The child continues; the parent ends with the status of the child. */
 static void
 become_child(void)
 {
