@@ -188,8 +188,8 @@ impl Engine {
         self.wake();
     }
 
-    /// Puts a connection on the deferred list, to be driven after at most `max_delay`. Its turn has the bit of
-    /// this list. A timer wakes the engine, which would otherwise preempt the posting thread; one timer
+    /// Puts a connection on the deferred list, to be driven after at most `max_delay`. Its turn has the bit
+    /// of this list. A timer wakes the engine, which would otherwise preempt the posting thread; one timer
     /// serves all connections deferred until it expires.
     pub(crate) fn list_later(&self, connection: Arc<dyn Driven>, max_delay: Duration) {
         let due = Instant::now() + max_delay;
