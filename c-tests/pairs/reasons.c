@@ -12,10 +12,10 @@
 #define OP_CONTEXT ((void *)0x77)
 
 /* rpma_err_last() of this thread begins with `begin` and contains each of the other texts, up to NULL. */
-#define SAYS(begin, ...) says((begin), (const char *const[]){__VA_ARGS__, NULL}, __LINE__)
+#define EXPECT_REASON(begin, ...) expect_reason((begin), (const char *const[]){__VA_ARGS__, NULL}, __LINE__)
 
 static void
-says(const char *begin, const char *const parts[], int line)
+expect_reason(const char *begin, const char *const parts[], int line)
 {
 	const char *text = rpma_err_last();
 
@@ -40,7 +40,7 @@ reasons_target(struct side *side)
 		expect_broken(&link);
 		/* the request of the peer that was refused, and the reason */
 		if (i == 1)
-			SAYS("rpma_conn_next_event: Connection closed: ", side->addr, "RDMA read from the remote peer, 8 bytes at 0x", "key 0x",
+			EXPECT_REASON("rpma_conn_next_event: Connection closed: ", side->addr, "RDMA read from the remote peer, 8 bytes at 0x", "key 0x",
 				"the range is not in the memory region");
 		delete_link(&link);
 	}
@@ -76,21 +76,21 @@ reasons_initiator(struct side *side)
 	OK(rpma_send(link.conn, NULL, 0, 0, RPMA_F_COMPLETION_ALWAYS, (void *)0x78));
 	await_failure(&link, IBV_WC_LOC_PROT_ERR);
 	snprintf(from, sizeof(from), "local address %p", (void *)(local.ptr + SIZE - 8));
-	SAYS("rpma_cq_get_wc: ", side->addr, port, ": RDMA write, 32 bytes, ", from, "lkey 0x", "remote address 0x", "rkey 0x", "wr_id 0x77",
+	EXPECT_REASON("rpma_cq_get_wc: ", side->addr, port, ": RDMA write, 32 bytes, ", from, "lkey 0x", "remote address 0x", "rkey 0x", "wr_id 0x77",
 		"local protection error (IBV_WC_LOC_PROT_ERR)");
 	next_wc(link.cq, &wc);
 	EXPECT(wc.status == IBV_WC_WR_FLUSH_ERR, "%d", wc.status);
-	SAYS("rpma_cq_get_wc: work request with wr_id 0x78 failed: work request flushed (IBV_WC_WR_FLUSH_ERR); ", side->addr,
+	EXPECT_REASON("rpma_cq_get_wc: work request with wr_id 0x78 failed: work request flushed (IBV_WC_WR_FLUSH_ERR); ", side->addr,
 		"RDMA write, 32 bytes", "wr_id 0x77");
 	end_broken(&link);
-	SAYS("rpma_conn_next_event: Connection closed: ", side->addr, "RDMA write, 32 bytes", "IBV_WC_LOC_PROT_ERR");
+	EXPECT_REASON("rpma_conn_next_event: Connection closed: ", side->addr, "RDMA write, 32 bytes", "IBV_WC_LOC_PROT_ERR");
 	delete_link(&link);
 
 	/* a read that the target refuses */
 	connect_link(&node, &link, NULL, NULL);
 	OK(rpma_read(link.conn, local.mr, 0, link.remote, SIZE, 8, RPMA_F_COMPLETION_ALWAYS, OP_CONTEXT));
 	await_failure(&link, IBV_WC_REM_ACCESS_ERR);
-	SAYS("rpma_cq_get_wc: ", side->addr, ": RDMA read, 8 bytes, ", "wr_id 0x77", "remote access error (IBV_WC_REM_ACCESS_ERR)",
+	EXPECT_REASON("rpma_cq_get_wc: ", side->addr, ": RDMA read, 8 bytes, ", "wr_id 0x77", "remote access error (IBV_WC_REM_ACCESS_ERR)",
 		over_roce() ? "" : "the remote peer ended the connection: ");
 	end_broken(&link);
 	delete_link(&link);
@@ -99,7 +99,7 @@ reasons_initiator(struct side *side)
 	RETURNS(RPMA_E_INVAL, rpma_conn_delete(NULL));
 	connect_link(&node, &link, NULL, NULL);
 	end_link(&link);
-	SAYS("rpma_conn_delete: conn_ptr is NULL", "");
+	EXPECT_REASON("rpma_conn_delete: conn_ptr is NULL", "");
 	close_with_region(&node, &local);
 }
 
@@ -116,7 +116,7 @@ no_listener_initiator(struct side *side)
 	req = new_req(&node, NULL);
 	start_link(&link, &req, NULL);
 	expect_event(&link, RPMA_CONN_REJECTED);
-	SAYS("rpma_conn_next_event: Connection rejected: ", side->addr, side->port,
+	EXPECT_REASON("rpma_conn_next_event: Connection rejected: ", side->addr, side->port,
 		over_roce() ? "no program listens on this port of rdma_cm" : "nothing accepts TCP connections at ");
 	delete_link(&link);
 	close_node(&node);
@@ -151,7 +151,7 @@ rejected_initiator(struct side *side)
 	req = new_req(&node, NULL);
 	start_link(&link, &req, NULL);
 	expect_event(&link, RPMA_CONN_REJECTED);
-	SAYS("rpma_conn_next_event: Connection rejected: ", side->addr, side->port,
+	EXPECT_REASON("rpma_conn_next_event: Connection rejected: ", side->addr, side->port,
 		over_roce() ? " rejected the connection: 28 (consumer reject)" : "did not accept the connection");
 	delete_link(&link);
 	close_node(&node);

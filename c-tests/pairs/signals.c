@@ -235,13 +235,13 @@ busy_target(struct side *side)
 static void
 busy_initiator(struct side *side)
 {
-	struct pollfd told = {.fd = side->sync, .events = POLLIN};
+	struct pollfd notified = {.fd = side->sync, .events = POLLIN};
 	struct region out;
 	struct node node;
 	struct link link;
 
 	connect_with_region(&node, &link, &out, side, MESSAGE, RPMA_MR_USAGE_WRITE_SRC, NULL);
-	while (poll(&told, 1, 0) == 0)
+	while (poll(&notified, 1, 0) == 0)
 		write_part(&link, 0, &out, 0, MESSAGE);
 	hear(side, 'e');
 	end_link(&link);

@@ -4,7 +4,7 @@
  * Flush and atomic write on a device: the opcodes of their completions, and whether the target accepts them.
  * Each process is one side of a connection; the sides may use different libraries.
  *
- *   native capabilities ADDR prints the native operations of the device of the address
+ *   native capabilities ADDR           prints the native operations of the device of the address
  *   native register ADDR KINDS         registers ordinary memory as the target of these kinds of flush
  *   native server ADDR PORT KINDS      a region for these kinds of flush, for one client; checks what was written
  *   native client ADDR PORT KIND       writes, flushes, writes 8 bytes atomically; prints how each completed

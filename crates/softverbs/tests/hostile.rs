@@ -226,7 +226,7 @@ fn refusal(stream: &mut TcpStream, access: &[u8]) -> [u8; 4] {
 }
 
 fn write_of(stag: u32, to: u64) -> Vec<u8> {
-    fpdu(&write_header(stag, to, true), b"stranger")
+    fpdu(&write_header(stag, to, true), b"unwanted")
 }
 
 fn read_of(stag: u32, to: u64) -> Vec<u8> {
