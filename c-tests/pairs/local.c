@@ -314,7 +314,7 @@ pass_to_all(struct side *side, int ready)
 		EXPECT(access(directories[i], F_OK) != 0, "another user can enter %s", directories[i]);
 		closed |= errno == EACCES;
 	}
-	EXPECT(closed, "the directory of the sockets is not that of root");
+	EXPECT(closed, "no directory for sockets has refused access");
 	/* a path there is relative to a descriptor of the target; an abstract name could be reached */
 	all = fopen("/proc/net/unix", "r");
 	EXPECT(all != NULL, "%s", strerror(errno));

@@ -120,7 +120,7 @@ private_initiator(struct side *side)
 	expect_reports(1, "", "");
 }
 
-/* Twice too much private data, and `count` lines about it. */
+/* Two connections with more private data than an adapter carries, and `count` lines about it. */
 static void
 large_target(struct side *side, const char *mode, unsigned count, const char *what, const char *mends)
 {

@@ -148,7 +148,7 @@ limits_i(struct side *side)
 	close_lists(&lists, side);
 }
 
-/* Invalid values of each argument. */
+/* Requests with invalid opcodes, numbers of entries, pointers and lengths. */
 static void
 absurd_i(struct side *side)
 {
