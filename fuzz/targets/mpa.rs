@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! MPA requests and replies: every prefix of a frame gives the same answer or asks for more, and a decoded
+//! MPA requests and replies: every prefix of a frame has the same result or is incomplete, and a decoded
 //! frame encodes to one that decodes to the same.
 #![no_main]
 

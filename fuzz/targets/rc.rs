@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A reliable RoCE connection whose peer, or somebody on the path, sends anything: the input says what the
-//! program, the peer, the network and the clock do. What must hold meanwhile is asserted by the harness,
-//! transport::testing::rc.
+//! A reliable RoCE connection whose peer, or an attacker on the path, sends arbitrary packets: the input
+//! determines the actions of the program, the peer, the network and the clock. The harness,
+//! transport::testing::rc, asserts the invariants.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

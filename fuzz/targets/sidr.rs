@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Connection management of a process to which anybody sends anything, mostly requests for the queue pair of
-//! a datagram service and answers to them. What must hold meanwhile is asserted by the harness,
-//! transport::testing::sidr.
+//! Connection management of a process that receives arbitrary messages, mostly requests for the queue pair of
+//! a datagram service and replies to them. The harness, transport::testing::sidr, asserts the invariants.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

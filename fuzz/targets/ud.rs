@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A queue pair of type UD to which anybody sends anything: the input says what the program, its peers and
-//! the link do. What must hold meanwhile is asserted by the harness, transport::testing::ud.
+//! A queue pair of type UD that receives arbitrary packets: the input determines the actions of the program,
+//! its peers and the link. The harness, transport::testing::ud, asserts the invariants.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -69,7 +69,7 @@ struct Slot<W> {
     waker: Option<Waker>,
 }
 
-/// What is left to do when the table is unlocked: a waker, the release of a buffer, or a subscriber to
+/// The work that remains when the table is unlocked: a waker, the release of a buffer, or a subscriber to
 /// reports may take locks.
 ///
 /// Most often that is nothing, or one waker.
@@ -81,7 +81,7 @@ pub(crate) struct After<W> {
 
 struct More<W> {
     wakers: Vec<Waker>,
-    /// Wakers of those who do not wait any more.
+    /// Wakers of tasks that no longer wait.
     replaced: Vec<Waker>,
     dropped: Vec<W>,
     reports: Reports,
@@ -435,9 +435,8 @@ impl<W: Default> Table<W> {
         }
     }
 
-    /// Operations that are posted fail without their completions, of which none may come any more. `divide`
-    /// returns what a device may still access, which is kept until [`Self::take_all`], and what the operation
-    /// returns.
+    /// Posted operations fail without their completions, which may no longer arrive. `divide` returns what a
+    /// device may still access, which is kept until [`Self::take_all`], and what the operation returns.
     pub(crate) fn abandon(
         &mut self,
         error: impl Fn() -> Error,

@@ -136,7 +136,7 @@ fn what_is_no_datagram_for_the_queue_pair_is_dropped_and_counted() {
         "multicast",
     ];
     assert_eq!(reasons.map(dropped), [32, 8, 4, 4, 4, 4]);
-    // Without a receive, each is lost, and the queue pair goes on.
+    // Without a receive, each is lost, and the queue pair continues.
     for _ in 0..8 {
         sender.datagram(HERE, num, UDP_QKEY, b"lost");
     }

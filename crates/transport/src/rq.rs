@@ -20,7 +20,7 @@ pub(crate) struct Current {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoReceive;
 
-/// Receives of one connection. `pub` because a public trait names it; nobody else can.
+/// Receives of one connection. `pub` because a public trait names it; it cannot be named outside.
 pub struct RecvQueue {
     qp_num: u32,
     /// Whether a message without a receive waits for one, as with an unlimited RNR retry count.

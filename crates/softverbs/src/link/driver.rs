@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What drives a connection over a link with a socket of its own.
+//! Drives a connection over a link with a separate socket.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;

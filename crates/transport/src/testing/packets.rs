@@ -11,7 +11,7 @@ use crate::roce::link::{Batch, Dropped, PacketLink, Payload};
 use crate::roce::wire::ICRC_LEN;
 use crate::route::Route;
 
-/// A byte of an ICRC: nobody looks at it any more.
+/// A byte of an ICRC, which is not checked again.
 const ICRC: u8 = 0xee;
 
 /// Packets that are delivered together, at most.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The harness of the fuzz targets `rc` and `uc`: a RoCE connection, reliable or unreliable, whose peer, or
-//! an attacker on the path, sends anything.
+//! an attacker on the path, sends arbitrary packets.
 //!
-//! Two connections exchange packets, so that PSNs, messages and reads are those of a real peer. What is on
-//! its way to the first one, the input changes, repeats, drops and adds to. The queues of [`super::queues`]
-//! assert that requests and receives complete once and in order; asserted here is that no byte changes which
-//! nobody may change, that what is sent is well-formed and no more than the budget, and that a connection
-//! which ends completes everything.
+//! Two connections exchange packets, so that PSNs, messages and reads are those of a real peer. The input
+//! changes, repeats, drops and adds packets to the first one. The queues of [`super::queues`] assert that
+//! requests and receives complete once and in order; asserted here is that only permitted bytes change, that
+//! packets sent are well-formed and within the budget, and that all requests complete when the connection
+//! ends.
 
 use super::connection::input::Input;
 use super::memory::{Region, State};

@@ -17,7 +17,7 @@ use crate::wr::Completion;
 
 /// The region that the tests use: [`BASE`] to `BASE + SIZE`, with all rights.
 pub const STAG: u32 = 0x100;
-/// The same bytes as a region that allows nothing to anybody but this process's own sends.
+/// The same bytes as a region without access rights: only sends of this process may use it.
 pub const BARE: u32 = 0x200;
 /// The same bytes as a region of another protection domain.
 pub const FOREIGN: u32 = 0x300;
@@ -26,7 +26,7 @@ pub const BASE: u64 = 0x1_0000;
 /// Its length.
 pub const SIZE: usize = 0x1_0000;
 
-/// What was called, in order.
+/// A call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
     /// The link took these bytes, and whether they end a segment.
@@ -81,7 +81,7 @@ pub fn completed(calls: &[Call], queue: Option<WorkQueue>) -> Vec<(u64, u32)> {
 pub struct Recorder<L> {
     /// The time.
     pub now: Micros,
-    /// What was called and not looked at.
+    /// The calls that were not yet checked.
     pub calls: Vec<Call>,
     /// Registered memory.
     pub memory: Regions,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The harness of the fuzz target `sidr`: the connection manager of a process, to which anybody sends
-//! messages, most of them for the resolution of service ids.
+//! The harness of the fuzz target `sidr`: the connection manager of a process, which receives messages from
+//! any sender, most of them for the resolution of service ids.
 //!
 //! Asserted is that each request of the program gets one outcome at most, and success only by an answer with
 //! both of its ids from the host that it was sent to; that requests of peers are reported up to the backlog;

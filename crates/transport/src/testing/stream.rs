@@ -17,7 +17,8 @@ pub enum Found {
     Reset,
 }
 
-/// The whole stream is kept, so that the checker can look at it; three offsets say who has seen how much.
+/// The whole stream is kept for the checker; three offsets are the bytes that were sent, have arrived and
+/// were read.
 #[derive(Debug, Default)]
 pub struct Pipe {
     bytes: Vec<u8>,
@@ -29,13 +30,13 @@ pub struct Pipe {
     pub fin: bool,
     /// The end has arrived.
     pub fin_arrived: bool,
-    /// The connection was reset: what has arrived can be read, the rest is gone.
+    /// The connection was reset: bytes that have arrived can be read, the others are lost.
     pub reset: bool,
-    /// The reader has let go of its end, and throws away what comes.
+    /// The reader discards all bytes that arrive.
     pub swallowing: bool,
-    /// The reader's end is gone: writing fails.
+    /// The reader has closed its end: writing fails.
     pub refused: bool,
-    /// Something was on its way when the connection was reset.
+    /// Bytes were in transit when the connection was reset.
     pub lossy: bool,
     /// The writer has to wait for room.
     pub wants_room: bool,
@@ -154,7 +155,7 @@ impl Pipe {
         self.bytes.truncate(self.arrived);
     }
 
-    /// The reader lets go: what is there and what comes is thrown away.
+    /// The reader discards the bytes that have arrived and all later ones.
     pub fn swallow(&mut self) {
         self.swallowing = true;
         self.read = self.arrived;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The harness of the fuzz target `ud`: a queue pair of type UD, to which anybody sends anything.
+//! The harness of the fuzz target `ud`: a queue pair of type UD, which receives arbitrary packets from any
+//! sender.
 //!
 //! The queues of [`super::queues`] assert that requests and receives complete once and in order; asserted
-//! here is that no byte changes which no receive covers, that no more datagrams succeed than have arrived
-//! with the Q_Key, that what is sent is well-formed, that no packet ends the queue pair, and that all is
-//! complete when the program ends it.
+//! here is that only bytes of receives change, that no more datagrams succeed than have arrived with the
+//! Q_Key, that packets sent are well-formed, that no packet ends the queue pair, and that all is complete
+//! when the program ends it.
 
 use std::sync::Arc;
 

@@ -206,7 +206,7 @@ impl Sim {
         }
     }
 
-    /// A side returns to the network, or ends. Whoever had sent what is lost may need a retry.
+    /// A side returns to the network, or ends. The sender of lost packets may need a retry.
     pub(super) fn leave(&mut self, me: usize) {
         say!(self, "side {me} leaves shared memory");
         self.leaves += u64::from(self.shared.is_inside(me));
@@ -252,7 +252,7 @@ impl Sim {
         let Some((mut packet, is_late)) = self.networks[from].take(self.now, which) else { return false };
         // It may trouble a request that was posted since.
         self.checker.faults += u64::from(is_late);
-        // A NAK is ignored behind an ACK of what it asks for, and a packet that is repeated and overtakes
+        // A NAK is ignored after an ACK of the packet that it requests, and a repeated packet that overtakes
         // another one is dropped without a further NAK.
         let hides_gap = has_nak || self.sides.iter().any(|side| side.pace.again > 0);
         self.checker.losses += u64::from((reordered || is_late) && hides_gap);

@@ -114,8 +114,7 @@ impl Peer {
         (untagged(opcode, last, QN_SEND, msn, mo), body)
     }
 
-    /// A segment of the response to the oldest request that has arrived; if there is none, one that nobody
-    /// has requested for.
+    /// A segment of the response to the oldest request that has arrived; if there is none, to no request.
     fn response(&mut self, world: &mut Fuzzed<impl Table>, len: usize) -> (Header, Vec<u8>) {
         let read = match world.requested.front().copied() {
             Some(Requested::Read(read)) => read,
