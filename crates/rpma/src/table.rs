@@ -59,7 +59,7 @@ struct Slot<W> {
     /// Requests that were posted, once it is.
     #[cfg(feature = "metrics")]
     posted: u32,
-    /// Nobody takes the result.
+    /// The result is discarded.
     is_detached: bool,
     /// The default owns nothing: it is not dropped when another value takes its place.
     work: W,
@@ -413,7 +413,7 @@ impl<W: Default> Table<W> {
         self.slots.iter_mut().for_each(|slot| after.wake(slot.waker.take()));
     }
 
-    /// Nobody takes the operation's result.
+    /// Discards the operation's result.
     pub(crate) fn detach(&mut self, number: u32, after: &mut After<W>) {
         let slot = &mut self.slots[number as usize];
         slot.is_detached = true;
