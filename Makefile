@@ -4,7 +4,7 @@
 #   make demo       builds it, then runs every example over software RDMA: no device, no root
 #   make check-quick  builds it, then runs a first part of the tests, in two to three minutes
 #   make check      builds it, then runs all tests
-#   make check-long runs the simulation for 50 million schedules (SIM_SCHEDULES is another number), the stress tests with their long
+#   make check-long  runs the simulation for 50 million schedules (SIM_SCHEDULES is another number), the stress tests with their long
 #                   amounts (STRESS_SEED, STRESS_PERCENT, TESTS), the pairs in every mode of the heuristics (POLICY_SEED), tools/check-crate, and all of
 #                   check-threads and check-sanitizers; PARTS="simulation", "stress", "policies", "threads" or "sanitizers" for one
 #   make bench      builds it, then measures it on the soft provider beside raw TCP; ROWS="a b" for some rows, ROWS=--help says which
@@ -25,13 +25,13 @@
 #   make check-probes  builds it, then traces the examples with bpftrace, as root
 #   make fio FIO=DIR  builds the engines in fio/ with the headers of the configured fio source tree in DIR
 #   make check-fio  builds these with the Debian package's source, or that in FIO=DIR, and runs fio with them on software RDMA
-#   make check-rdma builds it, then runs examples and pairs on a real verbs device, in a virtual machine
+#   make check-rdma  builds it, then runs examples and pairs on a real verbs device, in a virtual machine
 #   make check-rdma-newer  runs examples in a guest of Debian 13, whose device has native flush and native atomic write
 #   make check-device DEVICE=mlx5_0  builds it, then runs pairs and `rpma selftest` on an RDMA device of this host
 #   make check-siw  builds it, then runs software RDMA against the kernel's software iWARP, in a virtual machine
 #   make check-roce  builds it, then runs soft0 as a RoCE device against the kernel's software RoCE, in a virtual machine;
 #                   check-roce-newer with that of Debian 13
-#   make check-ready installs and builds what all of these targets need, so that several of them can run at a time;
+#   make check-ready  installs and builds what all of these targets need, so that several of them can run at a time;
 #                   check-newer-ready what check-rdma-newer needs besides, check-variants-ready what check-threads and check-sanitizers do
 #   make check-upstream UPSTREAM=DIR  builds it, then runs the examples and tests of the original's source trees in DIR on it
 #   make check-packaging  builds it, then tests install, the tarball and the packages, as root; TESTS="a b"
@@ -46,8 +46,9 @@
 #   make bindings   makes the Rust declarations of libibverbs and librdmacm anew from the installed headers, with libclang
 #   make clean      removes build/ and what cargo built
 #
-# demo, check, the other check targets, bench-calls, bench-peers and bench-rxe install the Debian packages that they need and that are missing. All others install
-# nothing: they name what is missing, with the command that installs it, and stop.
+# demo, check, the other check targets, bench-calls, bench-peers and bench-rxe install the Debian packages
+# that they need and that are missing. All others install nothing: they name what is missing, with the command
+# that installs it, and stop.
 
 VERSION := 1.4.0
 SONAME := librpma.so.0
@@ -87,19 +88,20 @@ ASK := --ask
 demo check check-% bench-calls: ASK :=
 # Passed to cargo, for example --no-default-features --features soft
 CARGO_FLAGS ?=
-# Whether librpma.so.0 needs libibverbs and librdmacm to start: needed, as the original, or optional; see docs/install.md. Without the provider
-# rdma-core nothing looks for them.
+# Whether librpma.so.0 needs libibverbs and librdmacm to start: needed, as the original, or optional; see
+# docs/install.md. Without the provider rdma-core nothing looks for them.
 RDMA_CORE ?= $(if $(findstring --no-default-features,$(CARGO_FLAGS)),$(if $(findstring rdma-core,$(CARGO_FLAGS)),needed,optional),needed)
 RDMA_CORE_needed := -Wl,--no-as-needed -libverbs -lrdmacm -Wl,--as-needed
 RDMA_CORE_optional :=
 ifeq ($(filter needed optional,$(RDMA_CORE)),)
 $(error RDMA_CORE is "$(RDMA_CORE)"; it must be needed or optional)
 endif
-# Incremental compilation inlines less: with it, a posted write of the released library costs 16 % more instructions.
+# Incremental compilation inlines less: with it, a posted write of the released library costs 16 % more
+# instructions.
 unexport CARGO_INCREMENTAL
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
-# For another architecture: the name that Rust has for it, with CC, LD, AR, OBJCOPY, STRIP and PKG_CONFIG of that architecture in the
-# environment. What runs during the build is still for this one.
+# For another architecture: the name that Rust has for it, with CC, LD, AR, OBJCOPY, STRIP and PKG_CONFIG of
+# that architecture in the environment. What runs during the build is still for this one.
 RUST_TARGET ?=
 ifneq ($(RUST_TARGET),)
 FOR_TARGET := --target $(RUST_TARGET)
@@ -113,8 +115,9 @@ VENDORED := --offline --config 'source.crates-io.replace-with="vendored"' --conf
 endif
 CARGO_RUN = $(CARGO) $(VENDORED)
 
-# The same source gives the same bytes wherever it lies and wherever its crates come from. In which directory each crate is,
-# cargo has to say: it unpacks them to one whose name has a hash of its own. Left out are the crates of this tree.
+# The same source gives the same bytes wherever it lies and wherever its crates come from. In which directory
+# each crate is, cargo has to say: it unpacks them to one whose name has a hash of its own. Left out are the
+# crates of this tree.
 CRATES = $(CARGO_RUN) metadata --quiet --locked --format-version 1 $(filter --offline --frozen,$(CARGO_FLAGS)) \
 	--filter-platform "$$($(CARGO) -vV | sed -n 's/^host: //p')" | grep -o '"manifest_path":"[^"]*"' | \
 	sed -e 's/^"manifest_path":"//' -e '\,^$(CURDIR)/Cargo.toml,d' -e '\,^$(CURDIR)/crates/,d' -e '\,^$(CURDIR)/tools/,d' \
@@ -173,9 +176,9 @@ $(WHOLE_LIB): $(SOURCES)
 	@mkdir -p $(@D)
 	cp $(CARGO_LIB) $@
 
-# A cdylib cannot carry version nodes, so the released library is the static one, linked once more: with the nodes of
-# include/librpma.map, the further versions of include/librpma.ld, and nothing else exported. It starts threads, which run until the
-# process ends, so it must stay mapped after dlclose(3): -z nodelete.
+# A cdylib cannot carry version nodes, so the released library is the static one, linked once more: with the
+# nodes of include/librpma.map, the further versions of include/librpma.ld, and nothing else exported. It
+# starts threads, which run until the process ends, so it must stay mapped after dlclose(3): -z nodelete.
 LINK_LIBRARY = $(CC) -shared -o $@ include/librpma.ld -Wl,-soname,$(SONAME) -Wl,--version-script,include/librpma.map \
 		-Wl,--whole-archive $(WHOLE_LIB) -Wl,--no-whole-archive \
 		-Wl,--gc-sections -Wl,--no-undefined -Wl,-z,relro -Wl,-z,now -Wl,-z,nodelete -Wl,--as-needed -Wl,--build-id=sha1 \
@@ -190,7 +193,8 @@ $(OPTIONAL_LIBRARY): $(WHOLE_LIB) include/librpma.map include/librpma.ld Makefil
 	@mkdir -p $(@D)
 	$(call LINK_LIBRARY,optional)
 
-# The library to preload: the names of libibverbs, librdmacm and the C library with their version nodes, from the tables in its source.
+# The library to preload: the names of libibverbs, librdmacm and the C library with their version nodes, from
+# the tables in its source.
 PRELOAD_TABLES := $(addprefix crates/softverbs-preload/,nodes.awk src/verbs.rs src/rdma.rs src/c_library.rs)
 PRELOAD_NODES := awk -v arch=$(firstword $(subst -, ,$(or $(RUST_TARGET),$(shell uname -m))))
 build/obj/softverbs.map: $(PRELOAD_TABLES)
@@ -234,8 +238,8 @@ $(PROGRAM): $(SOURCES)
 	@mkdir -p $(@D)
 	cp $(BUILT)/rpma $@
 
-# The static library for others is one object in which only the public names are left: two Rust libraries in one
-# program must not meet in the names of Rust's runtime.
+# The static library for others is one object in which only the public names are left: two Rust libraries in
+# one program must not meet in the names of Rust's runtime.
 $(STAGE_LIB)/librpma.a: $(WHOLE_LIB) include/librpma.map Makefile
 	@mkdir -p $(@D)
 	sed -nE 's/^\t\t(rpma_[a-z0-9_]+);$$/\1/p' include/librpma.map | sort -u > build/obj/names
@@ -268,7 +272,8 @@ build/obj/man.made: $(shell find man/made -type f)
 	cp -r man/made build/share/man
 	@touch $@
 else
-# Of the crates of the libraries, as they are built for these; it runs too shortly for its own code to be optimised.
+# Of the crates of the libraries, as they are built for these; it runs too shortly for its own code to be
+# optimised.
 build/obj/man.made: $(SOURCES) $(MAN_SOURCES)
 	@$(SETUP) $(ASK) $(BUILD_PACKAGES)
 	rm -rf build/share/man
@@ -369,7 +374,8 @@ bench: all
 	@PKG_CONFIG_PATH=$(PC_DIR) $(MAKE) --no-print-directory -s -C benches OUT=$(STAGE)/benches
 	@benches/run $(STAGE) $(ROWS)
 
-# Of its own, as the picture is part of the sources: a run on a busy machine, or of some rows, is not to replace it.
+# Of its own, as the picture is part of the sources: a run on a busy machine, or of some rows, is not to
+# replace it.
 PEERS_ROWS := $(foreach row,write-spin send-poll write-64KiB read-64KiB,ucx-$(row) ucx-tcp-$(row)) fabric-send-poll fabric-tcp-send-poll
 bench-peers: ASK :=
 bench-peers: all

@@ -13,7 +13,8 @@ BOOT_SECONDS = 120
 COMMAND_SECONDS = 30
 
 RXE, SOFT = "rxe", "soft"
-# rxe handles packets of the initial network namespace only, and holds UDP port 4791 there, so soft0 has another one.
+# rxe handles packets of the initial network namespace only, and holds UDP port 4791 there, so soft0 has
+# another one.
 NAMESPACE = "soft"
 UNDER = {
     RXE: "",

@@ -8,7 +8,8 @@ import shutil
 from machine import Failed
 from others import pair
 
-# Words of a row's program: a test of ucx_perftest with size and transports; the size and provider of fi_pingpong.
+# Words of a row's program: a test of ucx_perftest with size and transports; the size and provider of
+# fi_pingpong.
 UCX = "@ucx"
 FABRIC = "@fabric"
 

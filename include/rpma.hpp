@@ -2,33 +2,40 @@
 /*
  * rpma.hpp - remote persistent memory access for C++17 and newer
  *
- * librpma.h with objects that delete what they own. Everything is inline: a program that includes it links with
- * librpma alone. The comment of each class names the object of librpma that it owns. A function with the name of a
- * function of librpma calls it and has its contract, which is on its manual page and not repeated here, unless its
- * comment says otherwise.
+ * librpma.h with objects that delete what they own. Everything is inline: a program that includes it links
+ * with librpma alone. The comment of each class names the object of librpma that it owns. A function with the
+ * name of a function of librpma calls it and has its contract, which is on its manual page and not repeated
+ * here, unless its comment says otherwise.
  *
  * ERRORS
+ *
  * A function that can fail has a last parameter ec. Without this argument a failure throws rpma::error. A
- * std::error_code is set by a failure and cleared by success; after a failure the result is an empty object, nullptr
- * or 0, and rpma_err_last() has the reason if a function of librpma failed. The same applies to constructors: the
- * object is then empty. No destructor throws; librpma logs what it could not release.
+ * std::error_code is set by a failure and cleared by success; after a failure the result is an empty object,
+ * nullptr or 0, and rpma_err_last() has the reason if a function of librpma failed. The same applies to
+ * constructors: the object is then empty. No destructor throws; librpma logs what it could not release.
  *
  * OBJECTS
- * Objects can be moved but not copied. A moved-from object is empty: it converts to false, and functions that use it
- * fail with errc::invalid. A default-constructed object is empty, too, unless it is a configuration. An object keeps
- * alive what librpma needs for it: a peer is deleted after all objects that were made from it, an endpoint after its
- * requests (required by releases before 1.4), a shared receive queue after its connections and requests, a connection
- * after its completion queues. They may be destroyed in any order. Three things keep nothing alive:
+ *
+ * Objects can be moved but not copied. A moved-from object is empty: it converts to false, and functions that
+ * use it fail with errc::invalid. A default-constructed object is empty, too, unless it is a configuration.
+ * An object keeps alive what librpma needs for it: a peer is deleted after all objects that were made from
+ * it, an endpoint after its requests (required by releases before 1.4), a shared receive queue after its
+ * connections and requests, a connection after its completion queues. They may be destroyed in any order.
+ * Three things keep nothing alive:
  * - A slice refers to its region, as a std::string_view to its string, and must not be used after it.
- * - A region of memory of the program must be destroyed before that memory is freed; one of rpma::memory owns it.
- * - An operation does not own its buffer. If the region is destroyed first, the operation fails and the connection
- *   ends; once the destructor has returned, nothing accesses the memory through the region any more.
+ * - A region of memory of the program must be destroyed before that memory is freed; one of rpma::memory owns
+ *   it.
+ * - An operation does not own its buffer. If the region is destroyed first, the operation fails and the
+ *   connection ends; once the destructor has returned, nothing accesses the memory through the region any
+ *   more.
+ *
  * Memory that a peer may write can change at any time: read it when a completion or a message says that it is
  * complete, or through atomic objects.
  *
  * THREADS
- * As the manual page of each function says. Destructors, moves and assignments, close(), reset() and revoke() must not
- * run concurrently with any other use of the object.
+ *
+ * As the manual page of each function says. Destructors, moves and assignments, close(), reset() and revoke()
+ * must not run concurrently with any other use of the object.
  */
 
 #ifndef LIBRPMA_HPP
@@ -67,7 +74,10 @@
 #include <span>
 #endif
 
-/* Calls a function of librpma and reports its result to ec; _GET returns the value of its last, output parameter. */
+/*
+ * Calls a function of librpma and reports its result to ec; _GET returns the value of its last, output
+ * parameter.
+ */
 #define RPMA_HPP_DO(function, ...) ec.ok(function(__VA_ARGS__), #function)
 #define RPMA_HPP_GET(type, function, object) detail::value<type>(function, #function, object, ec)
 
@@ -235,8 +245,8 @@ private:
 /* ---- memory ---- */
 
 /**
- * A view of bytes: made from a pointer and a length, or from an array, std::vector, std::string or std::span of
- * trivially copyable elements; it converts to a std::span. bytes are writable. It keeps nothing alive.
+ * A view of bytes: made from a pointer and a length, or from an array, std::vector, std::string or std::span
+ * of trivially copyable elements; it converts to a std::span. bytes are writable. It keeps nothing alive.
  */
 template <class Byte>
 class basic_bytes {
@@ -277,8 +287,8 @@ public:
 	memory() = default;
 
 	/**
-	 * Pages of zeros, of a memfd that is sealed against shrinking, so that peers on the same host can map it
-	 * (librpma_providers(7), Memory); anonymous memory if a limit or a sandbox forbids that.
+	 * Pages of zeros, of a memfd that is sealed against shrinking, so that peers on the same host can map
+	 * it (librpma_providers(7), Memory); anonymous memory if a limit or a sandbox forbids that.
 	 */
 	static memory zeroed(std::size_t size, ec_ref ec = {}) {
 		const int fd = sealed(size);
@@ -294,7 +304,9 @@ public:
 		return zeros;
 	}
 
-	/** A shared mapping of the beginning of a file, which is created, or extended with zeros, as needed. */
+	/**
+	 * A shared mapping of the beginning of a file, which is created, or extended with zeros, as needed.
+	 */
 	static memory file(const char *path, std::size_t size, ec_ref ec = {}) {
 		const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 		const std::shared_ptr<const void> closer(nullptr, [fd](const void *) { ::close(fd); });
@@ -319,7 +331,9 @@ private:
 		}
 	};
 
-	/** A sealed memfd, or -1; also -1 if the program already uses many descriptors and may need the rest. */
+	/**
+	 * A sealed memfd, or -1; also -1 if the program already uses many descriptors and may need the rest.
+	 */
 	static int sealed(std::size_t size) noexcept {
 		constexpr int max_descriptor = 256;
 		rlimit limit{}; // beyond it the kernel would send SIGXFSZ
@@ -470,7 +484,10 @@ public:
 	std::size_t size() const noexcept { return this->p_ ? size_ : 0; }
 	usage permitted() const noexcept { return usage_; }
 
-	/** A range of the region, which must outlive the slice. Fails with errc::out_of_range if it is not inside. */
+	/**
+	 * A range of the region, which must outlive the slice. Fails with errc::out_of_range if it is not
+	 * inside.
+	 */
 	slice_of<T> slice(std::size_t offset = 0, std::size_t len = to_end, ec_ref ec = {}) const & {
 		const std::size_t rest = offset <= size() ? size() - offset : 0;
 		const std::size_t wanted = len == to_end ? rest : len;
@@ -519,10 +536,10 @@ public:
 	}
 
 	/**
-	 * What a peer needs to access the region: the descriptor of rpma_mr_get_descriptor, followed by that of a
-	 * peer configuration with direct_write_to_pmem, which declares that a flush to persistence is possible. With
-	 * the soft provider, declare it for files; otherwise see rpma_peer_cfg_set_direct_write_to_pmem.
-	 * conn_private_data sends the offer with the connection.
+	 * What a peer needs to access the region: the descriptor of rpma_mr_get_descriptor, followed by that
+	 * of a peer configuration with direct_write_to_pmem, which declares that a flush to persistence is
+	 * possible. With the soft provider, declare it for files; otherwise see
+	 * rpma_peer_cfg_set_direct_write_to_pmem. conn_private_data sends the offer with the connection.
 	 */
 	offer_bytes offer(bool direct_write_to_pmem = false, ec_ref ec = {}) const {
 		offer_bytes it{};
@@ -545,7 +562,9 @@ class remote_region : public detail::region<rpma_mr_remote, rpma_mr_remote_delet
 public:
 	remote_region() = default;
 
-	/** From the bytes of one offer or of rpma_mr_get_descriptor; bytes behind the descriptor are ignored. */
+	/**
+	 * From the bytes of one offer or of rpma_mr_get_descriptor; bytes behind the descriptor are ignored.
+	 */
 	explicit remote_region(const_bytes descriptor, ec_ref ec = {}) {
 		if (RPMA_HPP_DO(rpma_mr_remote_from_descriptor, descriptor.data(), descriptor.size(), &p_))
 			rpma_mr_remote_get_size(p_, &size_);
@@ -558,10 +577,10 @@ private:
 };
 
 /**
- * The private data that are sent with a connection: offers of memory, by local_region::offer, and bytes of the
- * program; or such bytes alone. A copy of at most 255 bytes; devices allow fewer, RoCE 56 in a request and 196 in a
- * reply. conn::remote reads the offers, and so do the packages rpma for Rust and Python, which use the same format.
- * For a program in C, which reads one descriptor, send const_bytes(region.offer()).
+ * The private data that are sent with a connection: offers of memory, by local_region::offer, and bytes of
+ * the program; or such bytes alone. A copy of at most 255 bytes; devices allow fewer, RoCE 56 in a request
+ * and 196 in a reply. conn::remote reads the offers, and so do the packages rpma for Rust and Python, which
+ * use the same format. For a program in C, which reads one descriptor, send const_bytes(region.offer()).
  */
 class conn_private_data {
 	template <class C>
@@ -600,7 +619,10 @@ private:
 		size_ += more.size();
 	}
 
-	/* Received private data: offers and bytes of the program, or only the latter if they have another format. */
+	/*
+	 * Received private data: offers and bytes of the program, or only the latter if they have another
+	 * format.
+	 */
 	struct parts {
 		explicit parts(const_bytes all) : own(all) {
 			constexpr std::size_t head = 3;
@@ -810,7 +832,9 @@ enum class flush_type {
 	visible = RPMA_FLUSH_TYPE_VISIBILITY,
 };
 
-/** The context of an operation, which its completion returns, and when it has one. A pointer converts to it. */
+/**
+ * The context of an operation, which its completion returns, and when it has one. A pointer converts to it.
+ */
 struct op {
 	op(const void *returned = nullptr, completes when = completes::always) noexcept : context(returned), flags(int(when)) {}
 	const void *context;
@@ -880,9 +904,10 @@ inline void conn_cfg::srq(const rpma::srq &queue, ec_ref ec) {
 /**
  * rpma_conn: a connection.
  *
- * Operations are posted, and generate a completion in cq(). Their slices are checked first: errc::out_of_range if the
- * lengths differ, errc::not_permitted if a region is not registered for the operation. An empty slice, {}, means no
- * data. The destructor disconnects and does not wait for the peer; close() does.
+ * Operations are posted, and generate a completion in cq(). Their slices are checked first:
+ * errc::out_of_range if the lengths differ, errc::not_permitted if a region is not registered for the
+ * operation. An empty slice, {}, means no data. The destructor disconnects and does not wait for the peer;
+ * close() does.
  */
 class conn {
 public:
@@ -902,8 +927,8 @@ public:
 	rpma_conn *get() const noexcept { return it_ ? it_->conn : nullptr; }
 
 	/**
-	 * event::none if the descriptor is non-blocking and no event is pending. The waits of this class ignore an event
-	 * that librpma does not define, for which this function fails with errc::unknown.
+	 * event::none if the descriptor is non-blocking and no event is pending. The waits of this class
+	 * ignore an event that librpma does not define, for which this function fails with errc::unknown.
 	 */
 	event next_event(ec_ref ec = {}) {
 		const auto lock = it_ ? std::shared_lock(it_->events) : std::shared_lock<std::shared_mutex>();
@@ -911,8 +936,8 @@ public:
 	}
 
 	/**
-	 * Waits until it is established. Fails with errc::rejected, unreachable, closed or lost if it is not, or no
-	 * longer; with errc::closed also after disconnect().
+	 * Waits until it is established. Fails with errc::rejected, unreachable, closed or lost if it is not,
+	 * or no longer; with errc::closed also after disconnect().
 	 */
 	void wait_established(ec_ref ec = {}) {
 		constexpr auto no_limit = std::chrono::steady_clock::time_point::max();
@@ -946,8 +971,8 @@ public:
 	}
 
 	/**
-	 * Disconnects, waits until the connection has ended, and deletes it. Fails with std::errc::timed_out if that
-	 * takes longer than the limit; it is deleted in any case.
+	 * Disconnects, waits until the connection has ended, and deletes it. Fails with std::errc::timed_out
+	 * if that takes longer than the limit; it is deleted in any case.
 	 */
 	void close(std::chrono::milliseconds limit = std::chrono::seconds(1), ec_ref ec = {}) {
 		conn self(std::move(*this));
@@ -965,14 +990,15 @@ public:
 	std::uint32_t qp_num(ec_ref ec = {}) const { return RPMA_HPP_GET(std::uint32_t, rpma_conn_get_qp_num, get()); }
 
 	/**
-	 * The private data of the peer's program, without its offers. If it made no offers, zeros may follow, which
-	 * RoCE appends. They belong to the connection.
+	 * The private data of the peer's program, without its offers. If it made no offers, zeros may follow,
+	 * which RoCE appends. They belong to the connection.
 	 */
 	const_bytes private_data(ec_ref ec = {}) const { return conn_private_data::parts(received(ec)).own; }
 
 	/**
-	 * Memory that the peer offered with the connection: one of its offers, or the descriptor that a program in C
-	 * sent. Fails with errc::out_of_range if there are not so many offers. Otherwise as remote(const_bytes).
+	 * Memory that the peer offered with the connection: one of its offers, or the descriptor that a
+	 * program in C sent. Fails with errc::out_of_range if there are not so many offers. Otherwise as
+	 * remote(const_bytes).
 	 */
 	remote_region remote(std::size_t index, ec_ref ec = {}) {
 		const const_bytes all = received(ec);
@@ -993,9 +1019,9 @@ public:
 	remote_region remote(ec_ref ec = {}) { return remote(std::size_t(0), ec); }
 
 	/**
-	 * Memory of the peer from the bytes of local_region::offer, received in any way. If they declare that a flush
-	 * to persistence is possible, this is applied to the connection; if they declare that it is not, the region
-	 * does not permit one. A descriptor alone declares nothing.
+	 * Memory of the peer from the bytes of local_region::offer, received in any way. If they declare that
+	 * a flush to persistence is possible, this is applied to the connection; if they declare that it is
+	 * not, the region does not permit one. A descriptor alone declares nothing.
 	 */
 	remote_region remote(const_bytes offer, ec_ref ec = {}) {
 		remote_region it(offer, ec);
@@ -1013,7 +1039,10 @@ public:
 	rpma::cq cq(ec_ref ec = {}) const { return {it_, RPMA_HPP_GET(rpma_cq *, rpma_conn_get_cq, get())}; }
 	rpma::cq rcq(ec_ref ec = {}) const { return {it_, RPMA_HPP_GET(rpma_cq *, rpma_conn_get_rcq, get())}; }
 
-	/** A shared completion channel: its descriptor, and rpma_conn_wait, which returns the queue to poll, if any. */
+	/**
+	 * A shared completion channel: its descriptor, and rpma_conn_wait, which returns the queue to poll,
+	 * if any.
+	 */
 	int compl_fd(ec_ref ec = {}) const { return RPMA_HPP_GET(int, rpma_conn_get_compl_fd, get()); }
 	rpma::cq wait(ec_ref ec = {}) {
 		rpma_cq *queue = nullptr;
@@ -1043,9 +1072,9 @@ public:
 	}
 
 	/**
-	 * Writes a value, in the byte order of this host, to a slice of 8 bytes, as one store. The address of the
-	 * remote region plus the offset must be a multiple of 8, otherwise it is not one store. Fails with
-	 * errc::invalid if the offset is not a multiple of 8; the address of the region is not checked.
+	 * Writes a value, in the byte order of this host, to a slice of 8 bytes, as one store. The address of
+	 * the remote region plus the offset must be a multiple of 8, otherwise it is not one store. Fails
+	 * with errc::invalid if the offset is not a multiple of 8; the address of the region is not checked.
 	 */
 	void atomic_write(remote_slice dst, std::uint64_t value, op how = {}, ec_ref ec = {}) {
 		constexpr auto call = "rpma::conn::atomic_write";
@@ -1056,7 +1085,8 @@ public:
 	}
 
 	/**
-	 * Fails with errc::out_of_range if the region has fewer than 8 bytes: a flush may be executed as a read of 8.
+	 * Fails with errc::out_of_range if the region has fewer than 8 bytes: a flush may be executed as a
+	 * read of 8.
 	 */
 	void flush(remote_slice dst, flush_type type, op how = {}, ec_ref ec = {}) {
 		constexpr std::size_t least = 8;
@@ -1116,14 +1146,15 @@ private:
 	}
 
 	/*
-	 * Takes events until a condition holds, the time has passed or a call fails, also if the descriptor is
-	 * non-blocking. Returns the last event that it took. It ignores events that librpma does not define, such as
-	 * RDMA_CM_EVENT_ADDR_CHANGE when a bond fails over: the connection works.
+	 * Takes events until a condition holds, the time has passed or a call fails, also if the descriptor
+	 * is non-blocking. Returns the last event that it took. It ignores events that librpma does not
+	 * define, such as RDMA_CM_EVENT_ADDR_CHANGE when a bond fails over: the connection works.
 	 */
 	template <class Condition>
 	event take_until(Condition holds, std::chrono::steady_clock::time_point end, ec_ref ec) {
 		using std::chrono::milliseconds;
-		constexpr milliseconds interval(100); // if another thread takes the event, poll() does not return
+		// If another thread takes the event, poll() does not return.
+		constexpr milliseconds interval(100);
 		event got = event::none;
 		const int fd = event_fd(ec);
 		for (bool is_first = true; !ec.failed() && !holds(*it_); is_first = false) {
@@ -1212,8 +1243,8 @@ private:
 };
 
 /**
- * rpma_ep: listens for connection requests. Made by peer::listen. Requests keep it alive, and listening, until they
- * are accepted or destroyed; connections do not.
+ * rpma_ep: listens for connection requests. Made by peer::listen. Requests keep it alive, and listening,
+ * until they are accepted or destroyed; connections do not.
  */
 class endpoint {
 public:
@@ -1238,7 +1269,10 @@ public:
 		});
 	}
 
-	/** Accepts the next request, and waits until the connection is established. Fails as conn_req::connect does. */
+	/**
+	 * Accepts the next request, and waits until the connection is established. Fails as conn_req::connect
+	 * does.
+	 */
 	conn accept(const conn_private_data &private_data = {}, const conn_cfg *cfg = nullptr, ec_ref ec = {}) {
 		conn_req req;
 		while (!req) {
@@ -1296,14 +1330,19 @@ public:
 		return it;
 	}
 
-	/** rpma_conn_req_new: a connection request to a remote peer. Receives can be posted before it is sent. */
+	/**
+	 * rpma_conn_req_new: a connection request to a remote peer. Receives can be posted before it is sent.
+	 */
 	conn_req request(const char *addr, const char *port, const conn_cfg *cfg = nullptr, ec_ref ec = {}) {
 		return conn_req::made({p_, nullptr, nullptr}, cfg, "rpma_conn_req_new", ec, [&](auto with, auto req) {
 			return rpma_conn_req_new(get(), addr, port, with, req);
 		});
 	}
 
-	/** Connects to a remote peer, and waits until the connection is established. Fails as conn_req::connect does. */
+	/**
+	 * Connects to a remote peer, and waits until the connection is established. Fails as
+	 * conn_req::connect does.
+	 */
 	conn connect(const char *addr, const char *port, const conn_private_data &private_data = {},
 		const conn_cfg *cfg = nullptr, ec_ref ec = {}) {
 		conn_req req = request(addr, port, cfg, ec);

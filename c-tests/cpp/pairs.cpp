@@ -161,7 +161,10 @@ static void memory_client(const place &where) {
 
 /* ---- private data ---- */
 
-/* Of the test of crates/rpma/src/private_data.rs: one offer, 64 bytes at 0x1000 with key 7, read_src, write_dst, durable. */
+/*
+ * Of the test of crates/rpma/src/private_data.rs: one offer, 64 bytes at 0x1000 with key 7, read_src,
+ * write_dst, durable.
+ */
 static constexpr auto offer_text = "\0\x10\0\0\0\0\0\0\x40\0\0\0\0\0\0\0\x07\0\0\0\x09\1"sv;
 static const auto framed = "\xa7\1\3"s + std::string(offer_text) + "own";
 /* invalid offers, of the same test */
@@ -374,8 +377,8 @@ static void ended_before_established(const place &where, rpma::peer &peer) {
 }
 
 /*
- * Calls librpma's function, and counts the threads in it. While it is slow, a second one has time to enter. The next
- * calls return events that librpma does not define.
+ * Calls librpma's function, and counts the threads in it. While it is slow, a second one has time to enter.
+ * The next calls return events that librpma does not define.
  */
 static std::atomic<int> in_next_event;
 static bool is_slow;
@@ -396,7 +399,10 @@ extern "C" int rpma_conn_next_event(rpma_conn *conn, rpma_conn_event *event) {
 	return ret;
 }
 
-/* The waits ignore events that librpma does not define, but no longer than the limit; next_event() returns them. */
+/*
+ * The waits ignore events that librpma does not define, but no longer than the limit; next_event() returns
+ * them.
+ */
 static void ended_after_undefined(const place &where, rpma::peer &peer) {
 	auto conn = peer.request(where.addr, where.port.c_str()).start();
 	undefined_events = 2;

@@ -126,8 +126,8 @@ class Release:
         yield node(self.release)
 
     def asserts(self):
-        # C99 has neither static assertions nor type queries: an array of negative size and a pointer of another type
-        # do not compile in either language.
+        # C99 has neither static assertions nor type queries: an array of negative size and a pointer of
+        # another type do not compile in either language.
         count = 0
 
         def hold(condition):

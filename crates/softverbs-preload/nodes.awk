@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # usage: awk [-v arch=ARCH] [-v others=1] -f nodes.awk TABLE.rs...
 #
-# Generates the version script of libsoftverbs.so from its tables: a node for each `exports!`, with the names of the `fn` lines that follow.
-# With others=1 it prints the additional versions of names as an input file for GNU ld: a function that the programs of rdma-core call has
-# a private node, which differs in each generation of rdma-core. The oldest node of the C library depends on
-# the architecture ARCH, by default x86_64.
+# Generates the version script of libsoftverbs.so from its tables: a node for each `exports!`, with the names
+# of the `fn` lines that follow. With others=1 it prints the additional versions of names as an input file for
+# GNU ld: a function that the programs of rdma-core call has a private node, which differs in each generation
+# of rdma-core. The oldest node of the C library depends on the architecture ARCH, by default x86_64.
 
 BEGIN {
 	FS = "\""

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Shares 4096 bytes of a file: whoever connects may read and write them, without the participation of this program.
+// Shares 4096 bytes of a file: whoever connects may read and write them, without the participation of this
+// program.
 #include <rpma.hpp>
 
 #include <cstdio>

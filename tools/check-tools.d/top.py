@@ -10,7 +10,8 @@ counts = []
 for line in lines:
     row, = line["processes"]
     assert row["pid"] == int(sys.argv[1]) and row["connections"]["open"] == 1 and row["opened"] == 1, row
-    # Between two readings of the counters; the time of the line is when it was printed. The duration is rounded.
+    # Between two readings of the counters; the time of the line is when it was printed. The duration is
+    # rounded.
     rate, more = row["ops_per_second"]["read"], row["operations"]["read"] - counts[-1][1] if counts else None
     assert more is None or abs(rate * row["seconds"] - more) <= 0.01 * more + 0.001 * rate, (more, row)
     assert not counts or line["time"] > counts[-1][0], line

@@ -44,7 +44,8 @@ pub(crate) fn fence_of(line: &str) -> Option<char> {
     ['`', '~'].into_iter().find(|&c| line.trim_start().chars().take_while(|&d| d == c).count() >= 3)
 }
 
-/// Headings, rows of tables, indented code, text aligned with several blanks, and link definitions.
+/// Headings, rows of tables, indented code, text aligned with several blanks, link definitions, and what
+/// tools read.
 fn stands_alone(line: &str) -> bool {
     let text = line.trim();
     let is_word_of = |set: &str| !text.is_empty() && text.chars().all(|c| set.contains(c));
@@ -55,6 +56,7 @@ fn stands_alone(line: &str) -> bool {
         || text.starts_with("---")
         || text.starts_with("===")
         || text.starts_with("SPDX-")
+        || text.starts_with("shellcheck ")
         || text.starts_with('[') && text.contains("]: ")
         || is_word_of("-=*_")
         || has_columns(text)
