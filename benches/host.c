@@ -86,7 +86,7 @@ vm_read(struct side *side)
 	vm(side, true);
 }
 
-/* As the library does: the same call first reads a guard page, which identifies the process. */
+/* As the library does: the same call first accesses a guard page, which identifies the process. */
 void
 vm_write_guarded(struct side *side)
 {

@@ -2,7 +2,7 @@
 /*
  * onesided.c -- reads and writes of every size, in bursts and on several connections, while the target's
  * program sleeps. `rpma perf` does not replace it: it signals each request, and has a thread per connection.
- * Here only the last request of a burst is signalled, and one thread serves all connections.
+ * Here one thread serves all connections, and only the last request of a burst is signalled.
  */
 #include "bench.h"
 

@@ -13,7 +13,10 @@
 #define CELLS 512 /* slots for small writes, more than a send queue has entries */
 #define SMALL_SQ 256
 
-/* Write n has a separate slot as its source and as its destination, so that each one is verified. */
+/*
+ * Write n has a separate slot as its source and as its destination, so that the last CELLS writes can be told
+ * apart.
+ */
 static void
 post_small(struct link *link, uint64_t n)
 {

@@ -59,7 +59,10 @@ write_whole(struct side *side, size_t size)
 	begin(&s, side, size, NULL);
 	fill_pattern(s.local.ptr, size, SEED_I);
 	write_part(&s.link, 0, &s.local, 0, size);
-	/* a write may complete before its data are placed; the read after it completes afterwards */
+	/*
+	 * a write may complete before its data are placed; the completion of a later read shows that they are
+	 * placed
+	 */
 	memset(s.local.ptr, 0, size);
 	read_part(&s.link, &s.local, 0, 0, size);
 	check_pattern(s.local.ptr, size, SEED_I, "what was written and read back");

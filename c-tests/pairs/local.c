@@ -128,7 +128,7 @@ tcp_target(struct side *side)
 	target(side, 0);
 }
 
-/* ---- both permit it ---- */
+/* ---- both permit shared memory ---- */
 
 static void
 sharing_target(struct side *side)
@@ -142,7 +142,7 @@ sharing_initiator(struct side *side)
 	initiator(side, 1, NULL);
 }
 
-/* ---- one side has it off ---- */
+/* ---- one side has disabled shared memory ---- */
 
 static void
 disabled_target(struct side *side)

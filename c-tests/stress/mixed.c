@@ -308,7 +308,7 @@ mixed_initiator(struct side *side)
 		end_link(&users[i].link);
 	}
 	shared->over = true;
-	figures("     %u s: %u rounds over %u connections: %llu writes, %llu of them unsignalled, %llu reads, %llu atomic writes, "
+	figures("     %u s: %u rounds over %u connections: %llu writes, %llu unsignalled writes, %llu reads, %llu atomic writes, "
 		"%llu and %llu flushes, %llu messages to and fro", seconds, rounds, connected, done[WRITE], done[WRITE_UNSIGNALLED],
 		done[READ], done[ATOMIC_WRITE], done[FLUSH_VISIBILITY], done[FLUSH_PERSISTENT], done[SEND]);
 	expect_no_growth("initiator", &before, SOME_MAPPINGS, SOME_KB);

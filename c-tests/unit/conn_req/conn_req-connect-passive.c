@@ -70,7 +70,7 @@ static void private_data_both_ways(void **state)
 	fx_conn_delete(&conn);
 }
 
-/* The private data of the request remain after another event with private data. */
+/* The connection takes over the private data of the request. */
 static void private_data_moves_to_connection(void **state)
 {
 	struct rpma_conn_req *req = fx_incoming(ep, NULL, "stays");

@@ -248,7 +248,7 @@ link_down_initiator(struct side *side)
 	say(side, 'd');
 }
 
-/* Packets of both sides are dropped, as if each other side had lost power; the links stay up. */
+/* Packets of both sides are dropped, as if the other side had lost power; the links stay up. */
 static void
 vanished_target(struct side *side)
 {
@@ -293,7 +293,7 @@ vanished_initiator(struct side *side)
 
 /*
  * The device is removed during a connection: the event is LOST; the program writes until then, and each write
- * completes once; the remote peer is notified.
+ * completes once, also after the event; the remote peer is notified.
  */
 static void
 removed_here_target(struct side *side)

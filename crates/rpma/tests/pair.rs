@@ -320,7 +320,7 @@ async fn the_second_address_of_a_name() -> Result<()> {
     Ok(())
 }
 
-/// Both ends send before the other could post a receive after the connection was established.
+/// Each end sends before the other could post a receive after the connection was established.
 #[tokio::test]
 async fn receives_before_the_connection() -> Result<()> {
     let peer = peer();

@@ -224,7 +224,7 @@ async fn a_loss_and_its_cause() {
         }
     };
     for error in [error, in_time(echo).await.unwrap()] {
-        // Over RoCE the event of the peer of a cut connection may be closed.
+        // Over RoCE the peer of a cut connection may get Closed instead of Lost.
         let is_roce = std::env::var_os("SOFTVERBS_TRANSPORT").is_some_and(|name| name == "roce");
         let is_closed = is_roce && error.kind() == ErrorKind::UnexpectedEof;
         assert!(error.kind() == ErrorKind::ConnectionReset || is_closed, "{error:?}");

@@ -110,7 +110,7 @@ fn what_is_no_datagram_for_the_queue_pair_is_dropped_and_counted() {
     for pkey in [0, 1, 0x8000, 0xfffe] {
         sender.send(PEER, HERE, &Bth { pkey, ..bth }, &deth(UDP_QKEY), b"pkey");
     }
-    // A packet that says to be from another host.
+    // A packet with the source address of another host.
     for host in [1, 2, 3, 8] {
         sender.send([127, 0, 0, host], HERE, &bth, &deth(UDP_QKEY), b"from");
     }

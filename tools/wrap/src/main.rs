@@ -44,7 +44,7 @@ impl Kind {
             Some("c" | "h" | "cpp" | "hpp") => Some(Self::C),
             Some("md") => Some(Self::Markdown),
             Some("py" | "toml" | "yml") => Some(Self::Script),
-            _ if path.file_name()? == "Makefile" || text.starts_with(b"#!") => Some(Self::Script),
+            None if text.starts_with(b"#") => Some(Self::Script),
             _ => None,
         }
     }

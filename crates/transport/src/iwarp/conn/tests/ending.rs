@@ -172,7 +172,7 @@ fn no_request_is_made_to_fail_before_the_beginning_or_after_the_end() {
 }
 
 #[test]
-fn the_host_gets_whether_one_side_has_closed_the_connection() {
+fn the_end_reports_whether_one_side_has_closed_the_connection() {
     let closed: [fn(&mut Bench); 2] = [
         |bench| {
             bench.step(reason::DISCONNECT);
