@@ -14,7 +14,7 @@ use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use crate::abi::rpma_log_level;
 use crate::config::{self, LogError, LogSetting, LogTo};
@@ -179,7 +179,11 @@ fn write_json(
 
 /// The time since the epoch.
 fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // Not by std or rustix, which panic if the call fails.
+    // SAFETY: `now` is writable. If the call fails, the time is the epoch.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut now) };
+    Duration::new(now.tv_sec.try_into().unwrap_or(0), now.tv_nsec.try_into().unwrap_or(0))
 }
 
 /// Local time as "Mon DD HH:MM:SS.microseconds".

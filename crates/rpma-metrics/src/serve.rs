@@ -7,8 +7,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::sleep;
 use std::time::Duration;
+
+use rustix::time::Timespec;
 
 use super::setting::Setting;
 use super::state::Process;
@@ -92,6 +93,13 @@ pub(super) fn finish(process: &'static Process) {
 /// The default socket, which `rpma top` finds.
 fn default_socket(pid: u32) -> PathBuf {
     socket::directory().join(format!("{pid}.sock"))
+}
+
+/// Not std's sleep, which panics if a filter of system calls refuses it. No signal handler interrupts this
+/// one, since the thread has all signals blocked.
+fn sleep(time: Duration) {
+    let seconds = time.as_secs().try_into().unwrap_or(i64::MAX);
+    let _ = rustix::thread::nanosleep(&Timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() });
 }
 
 /// Replaces the file, unless another thread of the process is still writing after a while.

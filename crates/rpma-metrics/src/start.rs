@@ -17,7 +17,7 @@ static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
 
 /// The value of `PROCESS`, which may be the parent's, if metrics are enabled.
 fn present() -> Option<&'static Process> {
-    // SAFETY: a pointer in `PROCESS` comes from `Box::into_raw` in `process` and is never freed once it is
+    // SAFETY: a pointer in `PROCESS` comes from `Box::into_raw` in `begin` and is never freed once it is
     // there.
     let process = unsafe { PROCESS.load(Ordering::Acquire).as_ref() };
     process.filter(|process| process.pid == std::process::id())

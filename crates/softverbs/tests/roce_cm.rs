@@ -87,6 +87,39 @@ fn a_queue_pair_outlives_the_identifier_that_it_was_created_with() {
     destroy(listening);
 }
 
+/// The peer has withdrawn its request before the program accepts: the queue pair in the C structure was never
+/// connected, and is flushed by rdma_disconnect.
+#[test]
+fn receives_for_a_withdrawn_request_are_flushed() {
+    if !child("receives_for_a_withdrawn_request_are_flushed", &[]) {
+        return;
+    }
+    let (listening, events, port) = listener();
+    let client = connect(c"127.0.0.1", port, 4, b"");
+    let (mut server, mut attr) = End::new(4);
+    server.id = take_request(events).0;
+    let first = new_id();
+    bind(first, "127.0.0.1");
+    client.destroy();
+    assert_eq!(next_event(events).0, RDMA_CM_EVENT_REJECTED);
+    // SAFETY: the objects live; a program may write the field `qp`.
+    unsafe {
+        assert_eq!(cm::rdma_create_qp_ex(first, &mut attr), 0);
+        server.qp = (*first).qp;
+        ((*server.id).qp, (*first).qp) = (server.qp, null_mut());
+        assert_eq!(cm::rdma_destroy_id(first), 0);
+        assert_eq!(server.post_recv(7, None), 0);
+        fails(cm::rdma_accept(server.id, &mut param(b"")), libc::EINVAL);
+        assert_eq!(cm::rdma_disconnect(server.id), 0);
+    }
+    let flushed = server.poll();
+    assert_eq!((flushed.wr_id, flushed.status), (7, ibv_wc_status::IBV_WC_WR_FLUSH_ERR));
+    // SAFETY: destroyed exactly once, the queue pair before its identifier.
+    assert_eq!(unsafe { (verbs::ibv_destroy_qp(server.qp), cm::rdma_destroy_id(server.id)) }, (0, 0));
+    server.destroy_unconnected();
+    destroy(listening);
+}
+
 /// The metrics of this process.
 fn metrics() -> String {
     let path = std::env::temp_dir().join(format!("softverbs-metrics-{}.sock", std::process::id()));

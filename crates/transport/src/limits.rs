@@ -16,8 +16,8 @@ pub const MAX_INLINE: usize = 220;
 /// Maximum IRD and ORD, the numbers of outstanding RDMA Reads and atomic operations in each direction: the
 /// limit of siw.
 pub const MAX_READS: u16 = 128;
-/// ACKs and NAKs that may wait beside the responses of reads, which may be duplicates, too: acknowledgements
-/// between two reads are merged.
+/// ACKs and NAKs that may wait beside the responses of reads, which may be duplicates, too, and one that has
+/// begun: acknowledgements between two reads are merged.
 pub(crate) const SPARE_REPLIES: usize = 4;
 /// Packets of a RoCE queue pair that wait for its connection: twice what the window of a peer of this library
 /// permits. More are dropped, which the peer finds as a loss.

@@ -140,14 +140,14 @@ impl Id {
         params: Params,
         mut has_source: impl FnMut(&SocketAddr),
     ) -> Result<(), Errno> {
-        let (dst, timeout, options, own_qp) = {
+        let (dst, timeout, options, adopted) = {
             let mut state = self.state();
             let dst = state.dst.ok_or(libc::EINVAL)?;
             state.phase.connect()?;
-            (dst, state.timeout, state.options, state.take_on(&qp))
+            (dst, state.timeout, state.options, state.adopt(&qp))
         };
         if let Some(failed) = instrument::failed_connect(&dst) {
-            return injected::start(self, failed).inspect_err(|_| self.state().not_started(own_qp));
+            return injected::start(self, failed).inspect_err(|_| self.state().not_started(adopted));
         }
         if let Some(qp) = &qp {
             qp.set_ack_timeout(options.ack_timeout);
@@ -161,7 +161,7 @@ impl Id {
                 Ok(())
             }
             Err(e) => {
-                state.not_started(own_qp);
+                state.not_started(adopted);
                 Err(e)
             }
         }
@@ -173,23 +173,25 @@ impl Id {
     }
 
     /// Accepts the connect request with `qp`. EINVAL as for [`Id::can_accept`]. ECONNRESET: the peer has
-    /// closed the connection. EISCONN: `qp` has had a connection. EMFILE, ENOMEM. After an error the connect
-    /// request is gone, no event follows, and the identifier has the queue pair that it had before.
+    /// closed the connection. EISCONN: `qp` has had a connection, and the identifier does not keep it.
+    /// EMFILE, ENOMEM. After an error the connect request is gone.
     pub(crate) fn accept(self: &Arc<Self>, qp: Option<Arc<Qp>>, params: &Params) -> Result<(), Errno> {
-        let (request, awaits, ack_timeout, own_qp) = {
+        let (request, awaits, ack_timeout, adopted) = {
             let mut state = self.state();
             let (request, awaits) = state.phase.accept(|request| request.is_awaited())?;
-            (request, awaits, state.options.ack_timeout, state.take_on(&qp))
+            (request, awaits, state.options.ack_timeout, state.adopt(&qp))
         };
         if let Some(qp) = &qp {
             qp.set_ack_timeout(ack_timeout);
         }
         let weak: Weak<Self> = Arc::downgrade(self);
         let observer: Weak<dyn ConnObserver> = weak;
-        request.accept(observer, qp.as_deref(), params).inspect_err(|_| {
+        request.accept(observer, qp.as_deref(), params).inspect_err(|&why| {
             let mut state = self.state();
             state.phase.not_accepted();
-            state.qp = own_qp;
+            if adopted && why == libc::EISCONN {
+                state.qp = None;
+            }
         })?;
         if self.is_for_datagrams() {
             self.state().phase.answered();
@@ -208,11 +210,12 @@ impl Id {
 
     /// Ends the connection. Returns whether an event will report the end: it will not if the connection had
     /// already ended, if the queue pair was destroyed, which closes the connection, or if the identifier is
-    /// for datagrams. EINVAL: the identifier never had a connection.
-    pub(crate) fn disconnect(&self) -> Result<bool, Errno> {
+    /// for datagrams. `stored`: the queue pair in the C structure, which is flushed if the identifier has
+    /// none, because the peer withdrew its request. EINVAL: the identifier never had a connection.
+    pub(crate) fn disconnect(&self, stored: Option<Arc<Qp>>) -> Result<bool, Errno> {
         let (found, qp) = {
             let state = self.state();
-            (state.phase.disconnect()?, state.qp.clone())
+            (state.phase.disconnect()?, state.qp.clone().or(stored))
         };
         // The queue pair ends first: the peer must have the acknowledgements of what this side has completed
         // before the message that ends the connection.

@@ -117,19 +117,22 @@ pub(super) struct State {
 }
 
 impl State {
-    /// The queue pair of the program becomes that of the identifier. Returns the one before.
-    pub(super) fn take_on(&mut self, qp: &Option<Arc<Qp>>) -> Option<Arc<Qp>> {
-        let before = self.qp.clone();
-        if qp.is_some() {
+    /// The queue pair of the program becomes that of the identifier, if it has none. Returns whether it does.
+    pub(super) fn adopt(&mut self, qp: &Option<Arc<Qp>>) -> bool {
+        let adopts = self.qp.is_none() && qp.is_some();
+        if adopts {
             self.qp.clone_from(qp);
         }
-        before
+        adopts
     }
 
-    /// No attempt to connect has begun. `qp`: the queue pair before the call.
-    pub(super) fn not_started(&mut self, qp: Option<Arc<Qp>>) {
+    /// No attempt to connect has begun. `adopted`: the call has adopted the queue pair of the program, which
+    /// keeps it.
+    pub(super) fn not_started(&mut self, adopted: bool) {
         self.phase.not_started();
-        self.qp = qp;
+        if adopted {
+            self.qp = None;
+        }
     }
 }
 

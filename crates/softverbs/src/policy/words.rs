@@ -2,8 +2,9 @@
 //! Whether the next word of the peer that a request accesses is in memory that this side maps, so that the
 //! post tries to access it directly before it queues the request.
 //!
-//! Worst cost of a wrong prediction: the post tries in vain, [`ATTEMPT`]; or the request goes through the
-//! queue to the driver, which asks the link and not this value.
+//! Worst cost of a wrong prediction: the post tries in vain, [`ATTEMPT`], after a wait for the peer if
+//! [`super::settle`] predicts that it is worth one; or the request goes through the queue to the driver,
+//! which asks the link and not this value.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering};

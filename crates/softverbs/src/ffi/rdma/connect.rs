@@ -125,21 +125,30 @@ unsafe fn queue_pair(id: *mut rdma_cm_id, own: &Id, num: &mut u32) -> Result<Opt
     if let Some(qp) = own.qp() {
         return Ok(Some(qp));
     }
-    // SAFETY: the caller guarantees that the field is NULL or a queue pair of some device that has not been
-    // destroyed; its `context` never changes, and `owns` finds out whether it belongs to softverbs.
-    let qp = unsafe {
-        let c = addr_of!((*id).qp).read();
-        if !c.is_null() {
-            owns(addr_of!((*c).context).read()).then(|| connection_of(c))
-        } else if own.needs_queue_pair() {
-            numbers::find(*num)
-        } else if *num != 0 {
-            return Ok(None);
-        } else {
-            None
-        }
+    // SAFETY: the caller guarantees that the identifier has not been destroyed, and what `stored` requires.
+    let (is_stored, stored) = unsafe { (!addr_of!((*id).qp).read().is_null(), stored(id)) };
+    let qp = match stored {
+        _ if is_stored => stored,
+        _ if own.needs_queue_pair() => numbers::find(*num),
+        _ if *num != 0 => return Ok(None),
+        _ => None,
     };
     qp.map(Some).ok_or(libc::EINVAL)
+}
+
+/// The queue pair of softverbs that the program has stored in the C structure.
+///
+/// # Safety
+///
+/// `id` must not have been destroyed, and its field `qp` must be NULL or a queue pair that has not been
+/// destroyed.
+unsafe fn stored(id: *mut rdma_cm_id) -> Option<Arc<Qp>> {
+    // SAFETY: the caller guarantees that the field is NULL or a queue pair of some device that has not been
+    // destroyed; its `context` never changes, and `owns` finds out whether it belongs to softverbs.
+    unsafe {
+        let c = addr_of!((*id).qp).read();
+        (!c.is_null() && owns(addr_of!((*c).context).read())).then(|| connection_of(c))
+    }
 }
 
 /// Accepts a connect request with the parameters `param`; NULL selects the defaults of librdmacm. The
@@ -254,9 +263,12 @@ pub unsafe fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: rdma_disconnect(3) requires that `id` is an identifier of softverbs that has not been
     // destroyed.
     let own = unsafe { &IdObject::own(id).cm };
+    // SAFETY: rdma_disconnect(3) requires that `id` is not destroyed during the call, and that its field `qp`
+    // is NULL or a queue pair that has not been destroyed.
+    let stored = if own.is_for_datagrams() { None } else { unsafe { stored(id) } };
     // SAFETY: rdma_disconnect(3) requires that `id` is not destroyed during the call. The event that
     // `sync::end` waits for follows, because `is_reported` is true.
-    finish(own.disconnect().and_then(|is_reported| unsafe {
+    finish(own.disconnect(stored).and_then(|is_reported| unsafe {
         if is_reported {
             sync::end(id)
         } else {
