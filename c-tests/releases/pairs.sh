@@ -45,7 +45,7 @@ pair() { # TARGET QUEUE INITIATOR QUEUE: releases
 longer_struct() { # INITIATOR QUEUE
 	connect 0.9/relinked conn "$1/program" "$2"
 	[ $target_status -eq 1 ] || die "target's status $target_status instead of 1"
-	grep -q 'memory behind the fields of the completion' target.err || die "target: $(cat target.err)"
+	grep -q 'memory after the fields of the completion' target.err || die "target: $(cat target.err)"
 }
 
 run_pairs() {
