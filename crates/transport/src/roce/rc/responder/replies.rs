@@ -145,9 +145,9 @@ pub(super) struct Replies {
     has_rnr: bool,
     /// The highest PSN that was dropped since one of these two was set.
     dropped: Option<Psn>,
-    /// Responses in the queue to new requests and to duplicates: the peer counts each request once, so a
-    /// duplicate takes no room from a new one.
-    answers: [usize; 2],
+    /// Responses in the queue to new requests: the peer counts each request once, so a duplicate takes no
+    /// room from a new one.
+    answers: usize,
     next_number: u64,
     blocked: bool,
     /// Replies that may wait: the peer decides how many there would be.
@@ -164,7 +164,7 @@ impl Replies {
 
     /// Whether one more read or atomic operation may be taken.
     pub(super) fn has_room(&self, reads: u16) -> bool {
-        self.answers[0] < usize::from(reads)
+        self.answers < usize::from(reads)
     }
 
     /// Whether a response waits for a flush to persistence.
@@ -277,16 +277,13 @@ impl Replies {
             return;
         }
         let is_waiting = |queued: &Reply| queued.is_answer(true) && !queued.has_begun();
-        // Only the first reply may have begun.
-        let begun = self.queue.front().is_some_and(|first| first.is_answer(true) && first.has_begun());
-        if self.answers[1] - usize::from(begun) >= reads.into() {
-            let duplicates = self.queue.iter().enumerate().filter(|(_, queued)| is_waiting(queued));
-            let first = duplicates.min_by_key(|(_, queued)| queued.psn().distance(psn));
+        let waiting = self.queue.iter().enumerate().filter(|(_, queued)| is_waiting(queued));
+        if waiting.clone().count() >= reads.into() {
+            let first = waiting.min_by_key(|(_, queued)| queued.psn().distance(psn));
             match first {
                 Some((at, queued)) if queued.psn().distance(psn) < 0 => drop(self.queue.remove(at)),
                 _ => return,
             }
-            self.answers[1] -= 1;
             self.merge_acks();
         }
         let is_behind = |queued: &Reply| !queued.has_begun() && queued.psn().distance(psn) > 0;
@@ -294,7 +291,6 @@ impl Replies {
             Some(at) if self.queue.len() < self.max => {
                 reply.leaves_before(&self.queue[at]);
                 self.queue.insert(at, reply);
-                self.answers[1] += 1;
             }
             _ => self.push(reply),
         }
@@ -314,15 +310,13 @@ impl Replies {
             }
         }
         if self.queue.len() < self.max {
-            self.answers[0] += usize::from(reply.is_answer(false));
-            self.answers[1] += usize::from(reply.is_answer(true));
+            self.answers += usize::from(reply.is_answer(false));
             self.queue.push_back(reply);
         }
     }
 
     fn count(&mut self) {
-        let of = |kind| self.queue.iter().filter(|reply| reply.is_answer(kind)).count();
-        self.answers = [false, true].map(of);
+        self.answers = self.queue.iter().filter(|reply| reply.is_answer(false)).count();
         self.has_rnr = self.queue.iter().any(Reply::is_rnr);
     }
 
@@ -431,8 +425,7 @@ impl Replies {
             };
             budget.charge(1, buf.len());
             if is_complete {
-                self.answers[0] -= usize::from(front.is_answer(false));
-                self.answers[1] -= usize::from(front.is_answer(true));
+                self.answers -= usize::from(front.is_answer(false));
                 if front.is_rnr() {
                     self.has_rnr = false;
                     self.dropped = self.dropped.filter(|_| self.nak.is_some());
