@@ -9,6 +9,14 @@ use std::ptr;
 
 use crate::error::{Error, Result};
 
+/// The page size. Not from rustix, whose function cannot fail: the failure of this call has a documented
+/// error.
+pub(crate) fn page_size() -> Option<usize> {
+    // SAFETY: no preconditions.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(page).ok().filter(|page| *page != 0)
+}
+
 /// A private mapping, unmapped when dropped.
 pub(crate) struct Mapping {
     addr: *mut c_void,
@@ -18,10 +26,7 @@ pub(crate) struct Mapping {
 impl Mapping {
     /// Maps at least `len` bytes, initially zero.
     pub(crate) fn new(len: usize) -> Result<Self> {
-        // rustix's page_size() cannot fail, and the failure of this call has a documented error.
-        // SAFETY: no preconditions.
-        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        let Some(page) = usize::try_from(page).ok().filter(|page| *page != 0) else {
+        let Some(page) = page_size() else {
             log_at!(RPMA_LOG_LEVEL_FATAL, "the page size of this system is unknown");
             return Err(Error::Provider);
         };

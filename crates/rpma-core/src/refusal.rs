@@ -8,6 +8,7 @@ use std::io::Read;
 use libc::{ENOMEM, rlim_t};
 
 use super::access;
+use crate::mapping::page_size;
 use crate::provider::handles::Failed;
 
 /// The known facts about a failed memory registration.
@@ -42,7 +43,7 @@ impl Locked {
         // Not by rustix, which does not look at the result.
         // SAFETY: getrlimit writes only to a local object.
         let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } == 0;
-        let page = rustix::param::page_size() as u64;
+        let page = page_size()? as u64;
         let mut room = [0; 4096];
         let len = File::open("/proc/self/status").and_then(|mut file| file.read(&mut room)).unwrap_or(0);
         let (pinned, capable) = of_status(&room[..len]);
