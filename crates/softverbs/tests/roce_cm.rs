@@ -56,14 +56,9 @@ fn a_connection_has_the_events_and_private_data_of_infiniband() {
     destroy(listening);
 }
 
-/// uDAPL creates a queue pair with an identifier, stores it in that of a request, and destroys the first one.
-#[test]
-fn a_queue_pair_outlives_the_identifier_that_it_was_created_with() {
-    if !child("a_queue_pair_outlives_the_identifier_that_it_was_created_with", &[]) {
-        return;
-    }
-    let (listening, events, port) = listener();
-    let client = connect(c"127.0.0.1", port, 4, b"");
+/// Takes a request as uDAPL does: creates a queue pair with another identifier, stores it in that of the
+/// request, and destroys the first one.
+fn take_request_with_queue_pair(events: *mut rdma_event_channel) -> End {
     let (mut server, mut attr) = End::new(4);
     server.id = take_request(events).0;
     let first = new_id();
@@ -71,10 +66,23 @@ fn a_queue_pair_outlives_the_identifier_that_it_was_created_with() {
     // SAFETY: the objects live; a program may write the field `qp`.
     unsafe {
         assert_eq!(cm::rdma_create_qp_ex(first, &mut attr), 0);
-        (*server.id).qp = (*first).qp;
-        (*first).qp = null_mut();
+        server.qp = (*first).qp;
+        ((*server.id).qp, (*first).qp) = (server.qp, null_mut());
         assert_eq!(cm::rdma_destroy_id(first), 0);
-        server.qp = (*server.id).qp;
+    }
+    server
+}
+
+#[test]
+fn a_queue_pair_outlives_the_identifier_that_it_was_created_with() {
+    if !child("a_queue_pair_outlives_the_identifier_that_it_was_created_with", &[]) {
+        return;
+    }
+    let (listening, events, port) = listener();
+    let client = connect(c"127.0.0.1", port, 4, b"");
+    let server = take_request_with_queue_pair(events);
+    // SAFETY: the objects live.
+    unsafe {
         assert_eq!((*server.qp).state, ibv_qp_state::IBV_QPS_INIT);
         assert_eq!(cm::rdma_accept(server.id, &mut param(b"")), 0);
         assert_eq!(cm::rdma_migrate_id(server.id, server.events), 0);
@@ -96,19 +104,12 @@ fn receives_for_a_withdrawn_request_are_flushed() {
     }
     let (listening, events, port) = listener();
     let client = connect(c"127.0.0.1", port, 4, b"");
-    let (mut server, mut attr) = End::new(4);
-    server.id = take_request(events).0;
-    let first = new_id();
-    bind(first, "127.0.0.1");
+    let server = take_request_with_queue_pair(events);
     client.destroy();
     assert_eq!(next_event(events).0, RDMA_CM_EVENT_REJECTED);
-    // SAFETY: the objects live; a program may write the field `qp`.
+    assert_eq!(server.post_recv(7, None), 0);
+    // SAFETY: the identifier lives.
     unsafe {
-        assert_eq!(cm::rdma_create_qp_ex(first, &mut attr), 0);
-        server.qp = (*first).qp;
-        ((*server.id).qp, (*first).qp) = (server.qp, null_mut());
-        assert_eq!(cm::rdma_destroy_id(first), 0);
-        assert_eq!(server.post_recv(7, None), 0);
         fails(cm::rdma_accept(server.id, &mut param(b"")), libc::EINVAL);
         assert_eq!(cm::rdma_disconnect(server.id), 0);
     }
