@@ -7,14 +7,15 @@
 //! the kernel when something was last received from each host ([`sys::Reachability`]).
 //!
 //! A host is lost when it has been silent for the whole time and at least two probes are unanswered:
-//! retransmissions, probes of a closed window, and keepalive probes on an idle connection.
+//! retransmissions, probes of a closed window, and keepalive probes on an idle connection. Probes that follow
+//! a response within [`RESPONSE_INTERVAL`] do not count.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::engine::Engine;
 use super::source::Source;
@@ -28,9 +29,13 @@ use transport::step::reason;
 const LOOKS: u32 = 16;
 /// The number of unanswered probes of a lost host: a single one may have been lost on the way.
 const UNANSWERED_PROBES: u32 = 2;
+/// Linux responds to at most one probe of a closed window, or keepalive probe, in this time
+/// (tcp_invalid_ratelimit).
+const RESPONSE_INTERVAL: Duration = Duration::from_millis(500);
 
 struct Watched {
     socket: RawFd,
+    host: Host,
     lost: Arc<AtomicBool>,
     connection: Weak<dyn Driven>,
 }
@@ -39,8 +44,8 @@ struct Watched {
 struct Connections {
     next: u64,
     watched: HashMap<u64, Watched>,
-    /// The next check is scheduled.
-    scheduled: bool,
+    /// The time of the last check, or of its scheduling; `None`: no check is scheduled.
+    last_check: Option<Instant>,
 }
 
 /// The connections of a process whose hosts are checked.
@@ -79,8 +84,21 @@ fn times() -> (Duration, Duration) {
     (interval, limit - interval)
 }
 
-fn is_lost(host: Reachability, silence: Duration) -> bool {
-    host.silence >= silence && host.unanswered >= UNANSWERED_PROBES
+/// What the checks know about a host.
+#[derive(Default)]
+struct Host {
+    /// The probes that need no response: those of the last check that found a recent response.
+    excused: u32,
+}
+
+impl Host {
+    /// Whether the host is lost. `elapsed`: since the last check; `limit`: the silence of a lost host.
+    fn is_lost(&mut self, now: Reachability, elapsed: Duration, limit: Duration) -> bool {
+        if now.silence < elapsed.max(RESPONSE_INTERVAL) {
+            self.excused = now.probes;
+        }
+        now.silence >= limit && now.probes.saturating_sub(self.excused) >= UNANSWERED_PROBES
+    }
 }
 
 impl Liveness {
@@ -93,13 +111,18 @@ impl Liveness {
     pub(crate) fn begin(engine: &Engine, socket: &OwnedFd, connection: Weak<dyn Driven>) -> LivenessCheck {
         let liveness = Self::get();
         let lost = Arc::new(AtomicBool::new(false));
-        let watched = Watched { socket: socket.as_raw_fd(), lost: lost.clone(), connection };
+        let host = Host::default();
+        let watched = Watched { socket: socket.as_raw_fd(), host, lost: lost.clone(), connection };
         let (number, first) = {
             let mut connections = lock(&liveness.connections);
             connections.next += 1;
             let number = connections.next;
             connections.watched.insert(number, watched);
-            (number, !std::mem::replace(&mut connections.scheduled, true))
+            let first = connections.last_check.is_none();
+            if first {
+                connections.last_check = Some(Instant::now());
+            }
+            (number, first)
         };
         if first {
             liveness.schedule(engine);
@@ -115,19 +138,20 @@ impl Liveness {
     /// Removes the connections whose hosts are lost; also returns whether the next check must be scheduled.
     /// Holds the lock, so that no socket is closed meanwhile.
     fn look(&self) -> (Vec<Watched>, bool) {
-        let silence = times().1;
+        let limit = times().1;
         let mut connections = lock(&self.connections);
+        let elapsed = connections.last_check.map_or(Duration::ZERO, |last| last.elapsed());
         let lost: Vec<u64> = connections
             .watched
-            .iter()
-            .filter(|(_, watched)| {
-                sys::reachability(watched.socket).is_some_and(|host| is_lost(host, silence))
+            .iter_mut()
+            .filter_map(|(number, Watched { socket, host, .. })| {
+                let now = sys::reachability(*socket)?;
+                host.is_lost(now, elapsed, limit).then_some(*number)
             })
-            .map(|(number, _)| *number)
             .collect();
         let taken = lost.iter().filter_map(|number| connections.watched.remove(number)).collect();
-        connections.scheduled = !connections.watched.is_empty();
-        (taken, connections.scheduled)
+        connections.last_check = (!connections.watched.is_empty()).then(Instant::now);
+        (taken, connections.last_check.is_some())
     }
 }
 
@@ -156,17 +180,43 @@ impl Source for Liveness {
 mod tests {
     use super::*;
 
+    const LIMIT: Duration = Duration::from_millis(900);
+
+    /// Whether a host is lost at the last of these checks, 50 ms after the one before: its silence in
+    /// milliseconds, and its probes.
+    fn is_lost_after(checks: &[(u64, u32)]) -> bool {
+        let mut host = Host::default();
+        let mut lost = false;
+        for &(silence_ms, probes) in checks {
+            let now = Reachability { silence: Duration::from_millis(silence_ms), probes };
+            lost = host.is_lost(now, Duration::from_millis(50), LIMIT);
+        }
+        lost
+    }
+
     #[test]
     fn a_host_that_is_silent_and_was_probed_is_lost() {
-        let lost = |silence_s, unanswered| {
-            is_lost(
-                Reachability { silence: Duration::from_secs(silence_s), unanswered },
-                Duration::from_secs(18),
-            )
-        };
-        assert!(lost(18, 2) && lost(100, 7));
-        assert!(!lost(17, 7), "it has just responded");
-        assert!(!lost(100, 0), "no probe is unanswered: the window is closed, or nothing was sent");
-        assert!(!lost(100, 1), "a single probe may be lost on its way");
+        assert!(is_lost_after(&[(900, 2)]) && is_lost_after(&[(5_000, 7)]));
+        assert!(!is_lost_after(&[(899, 7)]), "it has just responded");
+        assert!(
+            !is_lost_after(&[(5_000, 0)]),
+            "no probe is unanswered: the window is closed, or nothing was sent"
+        );
+        assert!(!is_lost_after(&[(5_000, 1)]), "a single probe may be lost on its way");
+    }
+
+    #[test]
+    fn probes_soon_after_a_response_do_not_count() {
+        assert!(!is_lost_after(&[(460, 2), (900, 2)]), "the host responds to one in half a second");
+        assert!(!is_lost_after(&[(460, 2), (950, 3)]));
+        assert!(is_lost_after(&[(460, 2), (1_500, 4)]));
+    }
+
+    /// A stopped program: its host drops the data for which there is no room, but responds.
+    #[test]
+    fn retransmissions_that_the_host_responded_to_do_not_count() {
+        assert!(!is_lost_after(&[(10, 5), (950, 5)]));
+        assert!(!is_lost_after(&[(950, 6), (20, 6), (950, 6)]));
+        assert!(is_lost_after(&[(10, 5), (2_000, 7)]));
     }
 }

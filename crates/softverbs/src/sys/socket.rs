@@ -115,16 +115,17 @@ pub(crate) fn get_option<T: OptionValue>(fd: RawFd, level: i32, name: i32) -> Re
 pub(crate) struct Reachability {
     /// How long ago the last segment of it arrived.
     pub silence: Duration,
-    /// The probes and retransmissions since, none of which it has acknowledged.
-    pub unanswered: u32,
+    /// The probes since that segment, and the retransmissions since it last acknowledged new data: it may
+    /// have responded to the latter, but had no room for the data.
+    pub probes: u32,
 }
 
 /// That of the remote host of a socket; `None` if the descriptor is no TCP socket.
 pub(crate) fn reachability(fd: RawFd) -> Option<Reachability> {
     let info: libc::tcp_info = get_option(fd, libc::IPPROTO_TCP, libc::TCP_INFO).ok()?;
     let silence = info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv);
-    let unanswered = u32::from(info.tcpi_retransmits) + u32::from(info.tcpi_probes);
-    Some(Reachability { silence: Duration::from_millis(silence.into()), unanswered })
+    let probes = u32::from(info.tcpi_retransmits) + u32::from(info.tcpi_probes);
+    Some(Reachability { silence: Duration::from_millis(silence.into()), probes })
 }
 
 /// A message of these parts, without address and control data.
