@@ -42,16 +42,6 @@ copies_directly(pid_t other)
 	return process_vm_readv(other, &to, 1, &from, 1, 0) == 1;
 }
 
-/* A write and a read with the target, which then exports the key for both. */
-static void
-introduce(struct link *link, struct region *region)
-{
-	write_part(link, 0, region, 0, LEN);
-	read_part(link, region, 0, 0, LEN);
-	/* until the target has reported that it has processed all bytes */
-	sleep_ms(100);
-}
-
 /*
  * ---- without the target --------------------------------------------------------------------------------------------------------------
  */
@@ -85,7 +75,8 @@ busy_initiator(struct side *side)
 	region_new(&node, &dst, SIZE, USAGE_ALL);
 	connect_link(&node, &link, NULL, NULL);
 	fill_pattern(src.ptr, SIZE, 1);
-	introduce(&link, &src);
+	if (stop)
+		await_direct(&link, &src, LEN);
 	fill_pattern(src.ptr, SIZE, 2);
 	if (stop)
 		stop_process(*side->target_pid);
@@ -161,12 +152,11 @@ words_initiator(struct side *side)
 	region_new(&node, &region, LEN, USAGE_ALL);
 	connect_link(&node, &link, NULL, NULL);
 	words = (uint64_t *)region.ptr;
-	/* before, the target has to take part */
-	if (stop)
+	if (stop) {
 		EXPECT(await_shared(1) == 1, "%u mappings", count_shared());
-	introduce(&link, &region);
-	if (stop)
+		await_direct(&link, &region, LEN);
 		stop_process(*side->target_pid);
+	}
 	for (uint64_t i = 1; i <= WORDS; i++) {
 		words[0] = i;
 		OK(rpma_write(link.conn, link.remote, 0, region.mr, 0, 8, RPMA_F_COMPLETION_ON_ERROR, NULL));
@@ -545,7 +535,8 @@ ordering_initiator(struct side *side)
 	region_new(&node, &src, LEN, USAGE_ALL);
 	region_new(&node, &message, 64, USAGE_ALL);
 	connect_link(&node, &link, NULL, NULL);
-	introduce(&link, &src);
+	write_part(&link, 0, &src, 0, LEN);
+	read_part(&link, &src, 0, 0, LEN);
 	say(side, 'i');
 	for (unsigned i = 0; i < 200; i++) {
 		hear(side, 'r');

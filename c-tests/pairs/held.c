@@ -85,13 +85,8 @@ hold(struct held *held, struct node *node, struct link *link)
 	struct uffd_msg message;
 	struct uffdio_register missing = {.mode = UFFDIO_REGISTER_MODE_MISSING};
 
-	/*
-	 * the target has to take part once, so that it exports the key, and to report that it has processed
-	 * all bytes
-	 */
-	region_new(node, &whole, LEN, RPMA_MR_USAGE_WRITE_SRC);
-	write_part(link, 0, &whole, 0, LEN);
-	sleep_ms(100);
+	region_new(node, &whole, LEN, RPMA_MR_USAGE_WRITE_SRC | RPMA_MR_USAGE_READ_DST);
+	await_direct(link, &whole, LEN);
 	region_free(&whole);
 
 	held->link = link;

@@ -379,6 +379,41 @@ write_part(struct link *link, size_t dst_offset, struct region *src, size_t src_
 	expect_wc(link->cq, 88, IBV_WC_RDMA_WRITE);
 }
 
+#define DIRECT_WITHIN_MS 10000
+
+/* How many reads in a row complete in the call that posts them, at most 10. */
+static unsigned
+direct_reads(struct link *link, struct region *local, size_t len)
+{
+	for (unsigned n = 0; n < 10; n++) {
+		struct ibv_wc wc;
+		int ret;
+
+		OK(rpma_read(link->conn, local->mr, 0, link->remote, 0, len, RPMA_F_COMPLETION_ALWAYS, (void *)77));
+		ret = rpma_cq_get_wc(link->cq, 1, &wc, NULL);
+		if (ret == RPMA_E_NO_COMPLETION) {
+			expect_wc(link->cq, 77, IBV_WC_RDMA_READ);
+			return n;
+		}
+		OK(ret);
+	}
+	return 10;
+}
+
+void
+await_direct(struct link *link, struct region *local, size_t len)
+{
+	uint64_t began = now_ms();
+
+	for (;;) {
+		write_part(link, 0, local, 0, len);
+		if (direct_reads(link, local, len) == 10)
+			return;
+		EXPECT(now_ms() - began < DIRECT_WITHIN_MS, "no direct copy after %d ms", DIRECT_WITHIN_MS);
+		sleep_ms(10);
+	}
+}
+
 void
 serve(struct side *side, size_t size, uint32_t seed_before, uint32_t seed_after)
 {

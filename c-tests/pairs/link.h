@@ -113,6 +113,11 @@ void expect_no_wc(struct rpma_cq *cq);
 /* One operation including its completion, on a part of both regions. */
 void read_part(struct link *link, struct region *dst, size_t dst_offset, size_t src_offset, size_t len);
 void write_part(struct link *link, size_t dst_offset, struct region *src, size_t src_offset, size_t len);
+/*
+ * Returns when copies between these bytes and the peer's are direct. The peer exports the key when it has
+ * processed a write and a read in shared memory; over RoCE the first ones may be sent over UDP.
+ */
+void await_direct(struct link *link, struct region *local, size_t len);
 
 /* A target that offers a region to one connection and makes no call until that has ended. */
 void serve(struct side *side, size_t size, uint32_t seed_before, uint32_t seed_after);
