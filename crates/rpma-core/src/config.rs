@@ -4,15 +4,14 @@
 //! | variable | values | default | meaning |
 //! |---|---|---|---|
 //! | `RPMA_PROVIDER` | `auto`, `rdma-core`, `soft` | `auto` | the provider that `rpma_utils_get_ibv_context` selects |
-//! | `RPMA_LOG` | a level, optionally `stderr`, `syslog` or a path, and optionally `json`, in any order, separated by commas | none | what is logged, and where, until the program changes it |
+//! | `RPMA_LOG` | a level, optionally `stderr`, `syslog` or a path, and optionally `json`, in any order, separated by commas | none | what is logged, and where, until the program changes it; [`rpma_log`] reads it |
 //! | `RPMA_METRICS` | `unix:PATH`, `file:PATH,SECONDS` | none | where the counters of the process are served; [`rpma_metrics`] reads it |
 //! | `RPMA_NATIVE` | some of `atomic-write`, `flush`, `flush-visibility`, `flush-persistent`, separated by commas | none | the operations that the connections of a peer execute natively if the device supports them |
 
 use std::ffi::{CStr, c_char};
 use std::fmt::{self, Write};
 
-use crate::abi::rpma_log_level;
-use crate::text::{Lossy, Text};
+use rpma_log::text::{Lossy, Text};
 
 /// The provider that the user selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,147 +62,9 @@ impl fmt::Display for NativeOps {
     }
 }
 
-/// The levels by their names in `RPMA_LOG`.
-const LEVELS: [(&str, rpma_log_level); 7] = [
-    ("off", rpma_log_level::RPMA_LOG_DISABLED),
-    ("fatal", rpma_log_level::RPMA_LOG_LEVEL_FATAL),
-    ("error", rpma_log_level::RPMA_LOG_LEVEL_ERROR),
-    ("warning", rpma_log_level::RPMA_LOG_LEVEL_WARNING),
-    ("notice", rpma_log_level::RPMA_LOG_LEVEL_NOTICE),
-    ("info", rpma_log_level::RPMA_LOG_LEVEL_INFO),
-    ("debug", rpma_log_level::RPMA_LOG_LEVEL_DEBUG),
-];
-
-/// The valid levels, for messages.
-pub(crate) const LOG_LEVELS: &str = "off, fatal, error, warning, notice, info, debug";
-
-/// The name of a level.
-pub(crate) fn level_name(level: rpma_log_level) -> &'static str {
-    LEVELS.into_iter().find(|(_, known)| *known == level).map_or("off", |(name, _)| name)
-}
-
-/// Where messages go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LogTo<'a> {
-    Stderr,
-    Syslog,
-    /// The path of a file to which they are appended.
-    File(&'a [u8]),
-}
-
-/// The parsed value of `RPMA_LOG`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LogSetting<'a> {
-    pub level: rpma_log_level,
-    pub to: LogTo<'a>,
-    /// One JSON object per line; not used for syslog.
-    pub json: bool,
-}
-
-/// Why a value of `RPMA_LOG` is invalid.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum LogError<'a> {
-    /// No word is a level: the first word, and the level that was probably meant.
-    UnknownLevel { word: &'a [u8], meant: Option<&'static str> },
-    /// A second level, format or destination.
-    Extra { word: &'a [u8] },
-}
-
-impl fmt::Display for LogError<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            LogError::UnknownLevel { word, meant: Some(meant) } => {
-                write!(f, "unknown level \"{}\", did you mean \"{meant}\"? Levels: {LOG_LEVELS}", Lossy(word))
-            }
-            LogError::UnknownLevel { word, meant: None } => {
-                write!(f, "unknown level \"{}\"; levels: {LOG_LEVELS}", Lossy(word))
-            }
-            LogError::Extra { word } => {
-                write!(f, "unexpected \"{}\": only one level and one destination can be set", Lossy(word))
-            }
-        }
-    }
-}
-
 unsafe extern "C" {
     /// From the C library; not declared by the libc crate.
     fn secure_getenv(name: *const c_char) -> *mut c_char;
-}
-
-/// Passes the value of `RPMA_LOG` to `then`, if it is set. A program with more privileges than its caller
-/// ignores it, because otherwise the caller could make it append to any file.
-pub(crate) fn with_log(then: impl FnOnce(Result<LogSetting<'_>, LogError<'_>>)) {
-    // SAFETY: the name is a C string. The value stays valid until the environment changes, and nothing
-    // changes it while the library is being loaded.
-    let value = unsafe { secure_getenv(c"RPMA_LOG".as_ptr()) };
-    if !value.is_null() {
-        // SAFETY: a value from the environment is a C string.
-        let value = unsafe { CStr::from_ptr(value) }.to_bytes();
-        if !value.is_empty() {
-            then(parse_log(value));
-        }
-    }
-}
-
-/// Takes the level and `json` from either end; the rest is the destination. A path may contain commas, but no
-/// word that could be another setting: otherwise the second word of `info,debug` or `info,stderr,/a` would
-/// become a file name.
-fn parse_log(value: &[u8]) -> Result<LogSetting<'_>, LogError<'_>> {
-    let (mut level, mut json, mut rest) = (None, false, Some(value));
-    while let Some(left) = rest {
-        let comma = |byte: &u8| *byte == b',';
-        let front = match left.iter().position(comma) {
-            Some(at) => (&left[..at], Some(&left[at + 1..])),
-            None => (left, None),
-        };
-        let back = left.iter().rposition(comma).map(|at| (&left[at + 1..], Some(&left[..at])));
-        let mut takes = |word: &[u8]| match level_of(word) {
-            Some(found) if level.is_none() => {
-                level = Some(found);
-                true
-            }
-            _ => word == b"json" && !std::mem::replace(&mut json, true),
-        };
-        match [Some(front), back].into_iter().flatten().find(|(word, _)| takes(word)) {
-            Some((_, others)) => rest = others,
-            None => break,
-        }
-    }
-    let to = rest.unwrap_or_default();
-    let mut words = to.split(|byte| *byte == b',');
-    let first = words.next().unwrap_or_default();
-    let Some(level) = level else {
-        return Err(LogError::UnknownLevel { word: first, meant: nearest(first) });
-    };
-    let is_destination = |word: &[u8]| matches!(word, b"stderr" | b"syslog") || word.starts_with(b"/");
-    let is_setting = |word: &[u8]| word == b"json" || level_of(word).is_some();
-    let extra = if is_setting(first) {
-        Some(first)
-    } else {
-        // After a file name, any other word is part of the path.
-        words.find(|word| is_setting(word) || is_destination(word) || matches!(first, b"stderr" | b"syslog"))
-    };
-    if let Some(word) = extra {
-        return Err(LogError::Extra { word });
-    }
-    let to = match to {
-        b"" | b"stderr" => LogTo::Stderr,
-        b"syslog" => LogTo::Syslog,
-        path => LogTo::File(path),
-    };
-    Ok(LogSetting { level, to, json })
-}
-
-/// The level with this name.
-fn level_of(word: &[u8]) -> Option<rpma_log_level> {
-    let found = LEVELS.into_iter().find(|(name, _)| name.as_bytes().eq_ignore_ascii_case(word));
-    found.map(|(_, level)| level)
-}
-
-/// The level with the longest prefix in common with `word`.
-fn nearest(word: &[u8]) -> Option<&'static str> {
-    let common = |name: &str| name.bytes().zip(word).take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count();
-    LEVELS.into_iter().map(|(name, _)| name).filter(|name| common(name) > 0).max_by_key(|name| common(name))
 }
 
 /// Passes the value of a variable to `parse`: an empty string if it is not set or if the program is
@@ -286,46 +147,6 @@ mod tests {
             let shown = parse_provider(value).err().unwrap();
             assert_eq!(shown.as_bytes(), value.to_bytes());
         }
-    }
-
-    #[test]
-    fn log_settings() {
-        use rpma_log_level::*;
-        let setting = |level, to, json| Ok(LogSetting { level, to, json });
-        for (value, expected) in [
-            ("warning", setting(RPMA_LOG_LEVEL_WARNING, LogTo::Stderr, false)),
-            ("Debug", setting(RPMA_LOG_LEVEL_DEBUG, LogTo::Stderr, false)),
-            ("off", setting(RPMA_LOG_DISABLED, LogTo::Stderr, false)),
-            ("info,json", setting(RPMA_LOG_LEVEL_INFO, LogTo::Stderr, true)),
-            ("info,stderr,json", setting(RPMA_LOG_LEVEL_INFO, LogTo::Stderr, true)),
-            ("error,syslog", setting(RPMA_LOG_LEVEL_ERROR, LogTo::Syslog, false)),
-            ("notice,/a,b", setting(RPMA_LOG_LEVEL_NOTICE, LogTo::File(b"/a,b"), false)),
-            ("notice,log,json", setting(RPMA_LOG_LEVEL_NOTICE, LogTo::File(b"log"), true)),
-            ("notice,json,log", setting(RPMA_LOG_LEVEL_NOTICE, LogTo::File(b"log"), true)),
-            ("json,notice,log", setting(RPMA_LOG_LEVEL_NOTICE, LogTo::File(b"log"), true)),
-            ("json,log,notice", setting(RPMA_LOG_LEVEL_NOTICE, LogTo::File(b"log"), true)),
-            ("log,json,notice", setting(RPMA_LOG_LEVEL_NOTICE, LogTo::File(b"log"), true)),
-            ("/a,b,notice,json", setting(RPMA_LOG_LEVEL_NOTICE, LogTo::File(b"/a,b"), true)),
-            ("syslog,error", setting(RPMA_LOG_LEVEL_ERROR, LogTo::Syslog, false)),
-            ("json,info", setting(RPMA_LOG_LEVEL_INFO, LogTo::Stderr, true)),
-            ("json,warn,log", Err(LogError::UnknownLevel { word: b"warn", meant: Some("warning") })),
-            ("warn", Err(LogError::UnknownLevel { word: b"warn", meant: Some("warning") })),
-            ("err,json", Err(LogError::UnknownLevel { word: b"err", meant: Some("error") })),
-            ("3", Err(LogError::UnknownLevel { word: b"3", meant: None })),
-            ("info,debug", Err(LogError::Extra { word: b"debug" })),
-            ("info,json,json", Err(LogError::Extra { word: b"json" })),
-            ("info,stderr,syslog", Err(LogError::Extra { word: b"syslog" })),
-            ("info,stderr,/a", Err(LogError::Extra { word: b"/a" })),
-            ("stderr,log,info", Err(LogError::Extra { word: b"log" })),
-            ("info,/a,/b", Err(LogError::Extra { word: b"/b" })),
-            ("info,/a,debug,b", Err(LogError::Extra { word: b"debug" })),
-            ("log,info,json,debug", Err(LogError::Extra { word: b"info" })),
-            (",json", Err(LogError::UnknownLevel { word: b"", meant: None })),
-        ] {
-            assert_eq!(parse_log(value.as_bytes()), expected, "{value}");
-        }
-        let names: Vec<_> = LEVELS.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names.join(", "), LOG_LEVELS);
     }
 
     #[test]

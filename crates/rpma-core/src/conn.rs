@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{EAGAIN, ENODATA};
 use rdma_sys::{ibv_cq, ibv_qp, rdma_cm_event_type, rdma_conn_param};
+use rpma_log::Subject;
+use rpma_log::text::Lossy;
 
 use super::bounce::Bounce;
 use super::cq::Cq;
@@ -24,13 +26,12 @@ use crate::alloc::Slot;
 use crate::error::{Error, Result, first_error};
 use crate::event::translate;
 use crate::failure;
-use crate::log::{self, Subject};
+use crate::log;
 use crate::provider::Api;
 use crate::provider::handles::{
     CmEvent, CmId, EventChannel, PeerName, channel_fd, cm_event_name, next_cq_event, provider_error,
 };
 use crate::provider::native::NativeQp;
-use crate::text::Lossy;
 
 /// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: the maximum that the device supports.
 const MAX_DEPTH: u8 = 0xff;

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::ptr;
 
 use rdma_sys::ibv_qp;
+use rpma_log::text::Lossy;
 
 use super::conn::{Conn, ConnParts, own_channel};
 use super::conn_cfg::ConnCfg;
@@ -17,7 +18,6 @@ use crate::alloc;
 use crate::error::Result;
 use crate::failure;
 use crate::provider::handles::{AddrInfo, CmEvent, CmId, EventChannel, Side, provider_error};
-use crate::text::Lossy;
 
 /// A connection request: outgoing and not sent yet, or incoming and not answered yet.
 // Dropping an incoming request rejects it.

@@ -7,8 +7,9 @@
 
 use std::fmt;
 
+use rpma_log::Subject;
+
 use crate::conn::Conn;
-use crate::log::Subject;
 use crate::mr::{MrRemote, RemoteAccess};
 
 /// An access that is not permitted.

@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_int};
 use std::net::SocketAddr;
 
 use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
+use rpma_log::text::Lossy;
 
 use super::conn::next_cm_event;
 use super::conn_cfg::ConnCfg;
@@ -13,7 +14,6 @@ use super::peer::Domain;
 use crate::alloc;
 use crate::error::{Error, Result};
 use crate::provider::handles::{AddrInfo, CmEvent, CmId, EventChannel, Side, cm_event_name, provider_error};
-use crate::text::Lossy;
 
 /// An endpoint that listens for connection requests.
 // The order of the fields is the order of tear-down.

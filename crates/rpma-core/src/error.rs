@@ -4,8 +4,9 @@
 use std::ffi::{CStr, c_int};
 use std::fmt;
 
+use rpma_log::text::Lossy;
+
 use crate::abi::*;
-use crate::text::Lossy;
 
 /// Why a call failed.
 #[repr(i32)]

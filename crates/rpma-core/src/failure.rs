@@ -9,8 +9,9 @@ use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt::{self, Write};
 
+use rpma_log::text::{Lossy, Text, function_of};
+
 use crate::error::{self, Error};
-use crate::text::{Lossy, Text, function_of};
 
 /// Longer texts are truncated.
 const SIZE: usize = 512;

@@ -75,6 +75,5 @@ mod provider;
 mod refusal;
 mod resources;
 pub mod srq;
-pub mod text;
 pub mod utils;
 pub mod version;

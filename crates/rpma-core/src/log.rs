@@ -5,16 +5,18 @@
 //! the level passes the main threshold. Logging preserves errno and allocates nothing, so that running out of
 //! memory can be logged.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 use std::fmt::{self, Write};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+
+use rpma_log::text::Text;
+use rpma_log::{Level, Place, SavedErrno, Subject};
 
 use crate::abi::arg::{LogLevelArg, LogThresholdArg, rpma_log_function};
 use crate::abi::{rpma_log_level, rpma_log_threshold};
 use crate::cancel;
 use crate::failure::{self, Fail};
-use crate::text::Text;
 
 /// `rpma_log_function` of the C interface.
 type LogFunction = unsafe extern "C" fn(c_int, *const c_char, c_int, *const c_char, *const c_char, ...);
@@ -67,6 +69,35 @@ pub fn set_threshold(which: LogThresholdArg, level: LogLevelArg) -> Result<(), F
     }
     threshold.store(level, Ordering::SeqCst);
     Ok(())
+}
+
+impl From<rpma_log_level> for Level {
+    fn from(level: rpma_log_level) -> Self {
+        use rpma_log_level::*;
+        match level {
+            RPMA_LOG_DISABLED => Self::Off,
+            RPMA_LOG_LEVEL_FATAL => Self::Fatal,
+            RPMA_LOG_LEVEL_ERROR => Self::Error,
+            RPMA_LOG_LEVEL_WARNING => Self::Warning,
+            RPMA_LOG_LEVEL_NOTICE => Self::Notice,
+            RPMA_LOG_LEVEL_INFO => Self::Info,
+            RPMA_LOG_LEVEL_DEBUG => Self::Debug,
+        }
+    }
+}
+
+impl From<Level> for rpma_log_level {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::Off => Self::RPMA_LOG_DISABLED,
+            Level::Fatal => Self::RPMA_LOG_LEVEL_FATAL,
+            Level::Error => Self::RPMA_LOG_LEVEL_ERROR,
+            Level::Warning => Self::RPMA_LOG_LEVEL_WARNING,
+            Level::Notice => Self::RPMA_LOG_LEVEL_NOTICE,
+            Level::Info => Self::RPMA_LOG_LEVEL_INFO,
+            Level::Debug => Self::RPMA_LOG_LEVEL_DEBUG,
+        }
+    }
 }
 
 /// Sets the main threshold.
@@ -126,10 +157,10 @@ macro_rules! log_at {
             $crate::log::aside(move || {
                 $crate::log::emit(
                     $crate::abi::rpma_log_level::$level,
-                    &$crate::log::Place {
-                        file: const { $crate::text::c_literal(concat!(file!(), "\0")) },
+                    &rpma_log::Place {
+                        file: const { rpma_log::text::c_literal(concat!(file!(), "\0")) },
                         line: line!(),
-                        function: $crate::text::function_of(std::any::type_name_of_val(&here)),
+                        function: rpma_log::text::function_of(std::any::type_name_of_val(&here)),
                     },
                     &$subject,
                     format_args!($($message)+),
@@ -138,7 +169,7 @@ macro_rules! log_at {
         }
     }};
     ($level:ident, $($message:tt)+) => {
-        log_at!($level, about $crate::log::Subject::default(); $($message)+)
+        log_at!($level, about rpma_log::Subject::default(); $($message)+)
     };
 }
 
@@ -160,33 +191,9 @@ macro_rules! log_info { ($($message:tt)+) => { log_at!(RPMA_LOG_LEVEL_INFO, $($m
 /// Logs debugging detail.
 macro_rules! log_debug { ($($message:tt)+) => { log_at!(RPMA_LOG_LEVEL_DEBUG, $($message)+) }; }
 
-/// The known facts about the subject of a message, as members of a JSON line. The text of the message
-/// includes them as well.
-#[derive(Clone, Copy, Default)]
-pub struct Subject<'a> {
-    /// The number of the connection's queue pair.
-    pub connection: Option<u32>,
-    /// The address of the remote peer.
-    pub peer: Option<&'a dyn fmt::Display>,
-    /// The operation, or the call that failed.
-    pub operation: Option<&'a str>,
-    /// The errno of the failure.
-    pub errno: Option<c_int>,
-}
-
-/// The source location of a message.
-pub struct Place<'a> {
-    /// The source file.
-    pub file: &'a CStr,
-    /// The line in it.
-    pub line: u32,
-    /// The function.
-    pub function: &'a str,
-}
-
 /// Formats a message and passes it to the sink.
 pub fn emit(level: rpma_log_level, place: &Place<'_>, subject: &Subject<'_>, message: fmt::Arguments<'_>) {
-    let errno = errno::Saved::new();
+    let errno = SavedErrno::new();
     if level as i32 <= rpma_log_level::RPMA_LOG_LEVEL_ERROR as i32 {
         failure::reason(message);
         if !enabled(level) {
@@ -226,27 +233,6 @@ fn deliver(level: rpma_log_level, place: &Place<'_>, subject: &Subject<'_>, text
             c"%s".as_ptr(),
             text.as_c_str().as_ptr(),
         );
-    }
-}
-
-mod errno {
-    use std::ffi::c_int;
-
-    /// The calling thread's errno, restored when dropped.
-    pub(super) struct Saved(c_int);
-
-    impl Saved {
-        pub(super) fn new() -> Self {
-            // SAFETY: returns the address of the calling thread's errno, which always exists.
-            Self(unsafe { *libc::__errno_location() })
-        }
-    }
-
-    impl Drop for Saved {
-        fn drop(&mut self) {
-            // SAFETY: returns the address of the calling thread's errno, which always exists.
-            unsafe { *libc::__errno_location() = self.0 }
-        }
     }
 }
 

@@ -7,10 +7,10 @@ use std::fmt;
 use std::mem::MaybeUninit;
 
 use rdma_sys::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wr_opcode};
+use rpma_log::Subject;
 
 use crate::conn::Conn;
 use crate::error::{Errno, Error};
-use crate::log::Subject;
 use crate::provider::handles::{PeerName, identifier};
 
 /// A work request and the queue pair that it is posted to. The work request's address is passed to the

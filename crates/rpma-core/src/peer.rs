@@ -3,6 +3,7 @@
 
 use libc::ENOMEM;
 use rdma_sys::{ibv_context, ibv_pd, ibv_transport_type};
+use rpma_log::text::Lossy;
 
 use super::device::Abilities;
 use crate::alloc;
@@ -11,7 +12,6 @@ use crate::error::{Error, Result};
 use crate::provider::handles::{ProtDomain, provider_error};
 use crate::provider::metered;
 use crate::provider::{self, Api};
-use crate::text::Lossy;
 
 /// A peer: a protection domain of a device, from which all other objects are created.
 pub struct Peer {

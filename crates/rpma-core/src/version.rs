@@ -4,7 +4,7 @@
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::text::{Lossy, c_literal};
+use rpma_log::text::{Lossy, c_literal};
 
 /// The version of the package.
 pub const VERSION: &CStr = c_literal(concat!(env!("CARGO_PKG_VERSION"), "\0"));

@@ -1,53 +1,123 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The log of softverbs in a preloaded program: lines on stderr, at the level of the environment variable
-//! SOFTVERBS_LOG. A preloaded library has no log of the program that it could use.
+//! The log of softverbs in a preloaded program: lines on stderr, or where and as `RPMA_LOG` says. A preloaded
+//! library has no log of the program that it could use.
 
-use std::io::Write;
+use std::fmt::{Arguments, Write as _};
+use std::io::{Error, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use log::{LevelFilter, Log, Metadata, Record};
+use rpma_log::text::{Lossy, Text};
+use rpma_log::{Destination, Level, Output, SavedErrno};
 
-struct Stderr;
+struct Lines {
+    /// The least severe level that is logged.
+    threshold: Level,
+    /// That of `RPMA_LOG`.
+    output: Option<Output>,
+}
 
-impl Log for Stderr {
+impl Log for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.level() <= log::max_level()
+        rpma_log::level_of(metadata, softverbs::NOTICE) <= self.threshold
     }
 
     fn log(&self, record: &Record<'_>) {
-        if self.enabled(record.metadata()) {
-            let line = format!("softverbs: {}: {}\n", record.level().as_str().to_lowercase(), record.args());
-            // One call per line, so that lines of several threads do not mix. An error cannot be reported
-            // anywhere.
-            let _ = std::io::stderr().write_all(line.as_bytes());
+        if !self.enabled(record.metadata()) {
+            return;
         }
+        let errno = SavedErrno::new();
+        match &self.output {
+            Some(output) => write(output, record),
+            None => print(&record.level().as_str().to_lowercase(), *record.args()),
+        }
+        drop(errno);
     }
 
     fn flush(&self) {}
 }
 
-/// The level in the environment variable SOFTVERBS_LOG: off, error, warn (the default), info, debug or trace.
-/// Without it, that in RPMA_LOG of librpma.
-fn level() -> LevelFilter {
-    let value = |name| softverbs::config::variable(name);
-    let level = match value("SOFTVERBS_LOG") {
-        Some(own) => own.to_str().and_then(|level| level.parse().ok()),
-        None => value("RPMA_LOG").and_then(|shared| level_of_librpma(shared.to_str()?)),
-    };
-    level.unwrap_or(LevelFilter::Warn)
+fn write(output: &Output, record: &Record<'_>) {
+    let level = rpma_log::level_of(record.metadata(), softverbs::NOTICE);
+    let mut message = Text::<1024>::new();
+    // Writing to a Text never fails; what does not fit is truncated.
+    let _ = message.write_fmt(*record.args());
+    rpma_log::with_record(record, |place, subject| {
+        output.write(level, place, subject, message.as_bytes(), output.is_stderr());
+    });
 }
 
-/// The level in a value of RPMA_LOG, whose words are in any order, separated by commas. The destination and
-/// the format apply to librpma only.
-fn level_of_librpma(value: &str) -> Option<LevelFilter> {
-    value.split(',').find_map(|word| match word.to_ascii_lowercase().as_str() {
-        "off" => Some(LevelFilter::Off),
-        "fatal" | "error" => Some(LevelFilter::Error),
-        "warning" => Some(LevelFilter::Warn),
-        "notice" | "info" => Some(LevelFilter::Info),
-        "debug" => Some(LevelFilter::Debug),
-        _ => None,
-    })
+/// Prints a line on stderr.
+fn print(level: &str, message: Arguments<'_>) {
+    // One call per line, so that lines of several threads do not mix. An error cannot be reported anywhere.
+    let _ = std::io::stderr().write_all(format!("softverbs: {level}: {message}\n").as_bytes());
+}
+
+impl Lines {
+    /// As `RPMA_LOG` says. With an invalid value, messages go to stderr. `own`: the level in `SOFTVERBS_LOG`.
+    fn of_environment(own: Option<LevelFilter>) -> Self {
+        let mut lines = Self { threshold: Level::Warning, output: None };
+        let warn = |why: Arguments<'_>| {
+            if own.is_none_or(|own| own >= LevelFilter::Warn) {
+                print("warn", format_args!("RPMA_LOG: {why}"));
+            }
+        };
+        rpma_log::with_setting(|setting| match setting {
+            Ok(setting) => {
+                let output = Output::syslog();
+                if let (Err(errno), Destination::File(path)) = (output.apply(&setting), setting.to) {
+                    let why = Error::from_raw_os_error(errno);
+                    warn(format_args!("cannot open {}: {why}; logging to stderr", Lossy(path)));
+                }
+                lines = Self { threshold: setting.level, output: Some(output) };
+            }
+            Err(why) => warn(format_args!("{why}")),
+        });
+        lines
+    }
+}
+
+/// The level in the environment variable `SOFTVERBS_LOG`: off, error, warn (also for an invalid value), info,
+/// debug or trace.
+fn own_level() -> Option<LevelFilter> {
+    let value = softverbs::config::variable("SOFTVERBS_LOG")?;
+    Some(value.to_str().and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::Warn))
+}
+
+/// The level of this crate, and the least severe one of the crate log that it includes.
+fn levels(threshold: Level, own: Option<LevelFilter>) -> (Level, LevelFilter) {
+    match own {
+        Some(LevelFilter::Off) => (Level::Off, LevelFilter::Off),
+        Some(LevelFilter::Error) => (Level::Error, LevelFilter::Error),
+        Some(LevelFilter::Warn) => (Level::Warning, LevelFilter::Warn),
+        Some(LevelFilter::Info) => (Level::Info, LevelFilter::Info),
+        Some(more) => (Level::Debug, more),
+        None => {
+            let least = match threshold {
+                Level::Off => LevelFilter::Off,
+                Level::Fatal | Level::Error => LevelFilter::Error,
+                Level::Warning => LevelFilter::Warn,
+                Level::Notice | Level::Info => LevelFilter::Info,
+                Level::Debug => LevelFilter::Debug,
+            };
+            (threshold, least)
+        }
+    }
+}
+
+/// Installs the log; later calls do nothing.
+fn install() {
+    // Not a `Once`: a child that is forked during the first call would block on it forever.
+    static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
+    if IS_INSTALLED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let own = own_level();
+    let Lines { threshold, output } = Lines::of_environment(own);
+    let (threshold, least) = levels(threshold, own);
+    if log::set_logger(Box::leak(Box::new(Lines { threshold, output }))).is_ok() {
+        log::set_max_level(least);
+    }
 }
 
 static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
@@ -57,23 +127,18 @@ pub(crate) fn has_begun() -> bool {
     HAS_BEGUN.load(Ordering::Relaxed)
 }
 
-/// Prints a warning of this library if SOFTVERBS_LOG permits. Works without [`begin`].
+/// Logs a warning of this library. Works without [`begin`].
 pub(crate) fn warn(text: &str) {
-    if level() >= LevelFilter::Warn {
-        // An error cannot be reported anywhere.
-        let _ = std::io::stderr().write_all(format!("softverbs: warn: {text}\n").as_bytes());
-    }
+    install();
+    log::warn!("{text}");
 }
 
 /// Initialises softverbs on the first call of one of its functions: installs the log, and creates the
 /// descriptor of asynchronous events, which programs expect in the context however they have obtained it.
 /// Later calls do nothing.
 pub(crate) fn begin() {
-    if !HAS_BEGUN.load(Ordering::Relaxed)
-        && !HAS_BEGUN.swap(true, Ordering::Relaxed)
-        && log::set_logger(&Stderr).is_ok()
-    {
-        log::set_max_level(level());
+    if !HAS_BEGUN.load(Ordering::Relaxed) && !HAS_BEGUN.swap(true, Ordering::Relaxed) {
+        install();
         softverbs::verbs::with_async_events();
     }
 }
@@ -83,16 +148,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_level_of_librpma_is_in_any_place() {
-        for (value, level) in [
-            ("info", Some(LevelFilter::Info)),
-            ("Notice,json,/tmp/log", Some(LevelFilter::Info)),
-            ("json,/tmp/log,warning", Some(LevelFilter::Warn)),
-            ("off", Some(LevelFilter::Off)),
-            ("stderr", None),
-            ("", None),
-        ] {
-            assert_eq!(level_of_librpma(value), level, "{value}");
-        }
+    fn the_own_level_comes_first() {
+        assert_eq!(levels(Level::Notice, None), (Level::Notice, LevelFilter::Info));
+        assert_eq!(levels(Level::Debug, Some(LevelFilter::Error)), (Level::Error, LevelFilter::Error));
+        assert_eq!(levels(Level::Off, Some(LevelFilter::Trace)), (Level::Debug, LevelFilter::Trace));
+        assert_eq!(levels(Level::Off, None), (Level::Off, LevelFilter::Off));
     }
 }

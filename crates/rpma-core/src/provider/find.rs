@@ -7,13 +7,13 @@ use std::ptr;
 
 use libc::ENODEV;
 use rdma_sys::ibv_context;
+use rpma_log::text::Lossy;
 
 use super::Api;
 use super::handles::{AddrInfo, CmId, Failed, Side, provider_error};
 use crate::abi::RPMA_DEFAULT_TIMEOUT_MS;
 use crate::config::{self, ProviderChoice};
 use crate::error::{Error, Result};
-use crate::text::Lossy;
 use crate::version;
 
 /// Who selects the provider.

@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{Api, Provider, control_path, provider};
 use crate::abi::rpma_log_level;
 use crate::failure;
-use crate::log as rpma_log;
-use crate::text::{Lossy, Text};
 
 /// The soft provider. The first call connects softverbs' messages to this library's log, and its failed
 /// completions to `rpma_err_last`.
@@ -95,78 +93,21 @@ struct ForwardLog;
 
 impl log::Log for ForwardLog {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        rpma_log::enabled(level(metadata))
+        crate::log::enabled(level(metadata))
     }
 
     fn log(&self, record: &log::Record<'_>) {
         let level = level(record.metadata());
-        if rpma_log::enabled(level) {
-            let mut file = Text::<128>::new();
-            // Writing to a Text never fails; what does not fit is truncated.
-            let _ = file.write_str(record.file().unwrap_or(record.target()));
-            // A record has no function name; the module is the next best thing.
-            let function = record.module_path().and_then(|path| path.rsplit("::").next());
-            let place = rpma_log::Place {
-                file: file.as_c_str(),
-                line: record.line().unwrap_or(0),
-                function: function.unwrap_or(record.target()),
-            };
-            let mut about = About::default();
-            // The visitor never fails.
-            let _ = record.key_values().visit(&mut about);
-            let peer: &dyn std::fmt::Display = &Lossy(about.peer.as_bytes());
-            let subject = rpma_log::Subject {
-                connection: about.connection,
-                peer: (!about.peer.as_bytes().is_empty()).then_some(peer),
-                operation: std::str::from_utf8(about.operation.as_bytes())
-                    .ok()
-                    .filter(|text| !text.is_empty()),
-                errno: about.errno,
-            };
-            rpma_log::emit(level, &place, &subject, *record.args());
+        if crate::log::enabled(level) {
+            rpma_log::with_record(record, |place, subject| {
+                crate::log::emit(level, place, subject, *record.args());
+            });
         }
     }
 
     fn flush(&self) {}
 }
 
-/// The subject of a message of softverbs.
-#[derive(Default)]
-struct About {
-    connection: Option<u32>,
-    peer: Text<64>,
-    operation: Text<64>,
-    errno: Option<i32>,
-}
-
-impl<'kvs> log::kv::VisitSource<'kvs> for About {
-    fn visit_pair(
-        &mut self,
-        key: log::kv::Key<'kvs>,
-        value: log::kv::Value<'kvs>,
-    ) -> Result<(), log::kv::Error> {
-        // Writing to a Text never fails; what does not fit is truncated.
-        match key.as_str() {
-            "connection" => self.connection = value.to_u64().and_then(|num| u32::try_from(num).ok()),
-            "peer" => _ = write!(self.peer, "{value}"),
-            "operation" => _ = write!(self.operation, "{value}"),
-            // 0 means no errno.
-            "errno" => {
-                self.errno =
-                    value.to_i64().and_then(|errno| i32::try_from(errno).ok()).filter(|errno| *errno != 0)
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-}
-
 fn level(of: &log::Metadata<'_>) -> rpma_log_level {
-    match of.level() {
-        log::Level::Error => rpma_log_level::RPMA_LOG_LEVEL_ERROR,
-        log::Level::Warn => rpma_log_level::RPMA_LOG_LEVEL_WARNING,
-        log::Level::Info if of.target() == softverbs::NOTICE => rpma_log_level::RPMA_LOG_LEVEL_NOTICE,
-        log::Level::Info => rpma_log_level::RPMA_LOG_LEVEL_INFO,
-        log::Level::Debug | log::Level::Trace => rpma_log_level::RPMA_LOG_LEVEL_DEBUG,
-    }
+    rpma_log::level_of(of, softverbs::NOTICE).into()
 }

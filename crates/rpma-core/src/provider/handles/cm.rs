@@ -8,6 +8,7 @@ use std::ptr;
 
 use libc::sockaddr;
 use rdma_sys::*;
+use rpma_log::text::Text;
 
 use super::peer_name::{self, PeerName};
 use super::{Failed, Why, by_errno, by_pointer, released};
@@ -15,7 +16,6 @@ use crate::cancel;
 use crate::error::Errno;
 use crate::provider::native::NativeQp;
 use crate::provider::{Api, metered};
-use crate::text::Text;
 
 /// Which side of a connection an address is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

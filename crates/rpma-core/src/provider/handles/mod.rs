@@ -23,8 +23,8 @@ pub(crate) use verbs::{
 
 use crate::error::Errno;
 use crate::failure;
-use crate::log::Subject;
-use crate::text::Lossy;
+use rpma_log::Subject;
+use rpma_log::text::Lossy;
 
 /// A provider call that failed.
 #[derive(Clone, Copy)]

@@ -7,8 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use libc::sockaddr;
 use rdma_sys::rdma_cm_id;
-
-use crate::log::Subject;
+use rpma_log::Subject;
 
 /// The remote peer of an identifier, as a prefix for messages: its address and a colon, or nothing if it is
 /// not known.

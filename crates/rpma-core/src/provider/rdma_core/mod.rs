@@ -20,8 +20,8 @@ use libc::sockaddr;
 use rdma_sys::*;
 
 use super::{Api, Provider, control_path, hot, provider};
-use crate::text::c_literal;
 pub(super) use devices::{Missing, missing};
+use rpma_log::text::c_literal;
 use symbols::Symbols;
 pub(super) use symbols::Unavailable;
 

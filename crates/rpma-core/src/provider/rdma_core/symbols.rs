@@ -12,8 +12,7 @@ use std::fmt::{self, Write};
 use std::ptr::NonNull;
 
 use libc::{RTLD_DEFAULT, RTLD_GLOBAL, RTLD_NOW};
-
-use crate::text::{Lossy, Text};
+use rpma_log::text::{Lossy, Text};
 
 /// One of the two libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
