@@ -153,7 +153,7 @@ const STRICT: Knob = Knob {
     max: 2,
     words: &["off", "warn", "adapter"],
     text: "",
-    help: "adapter: reject operations that work here and fail on an adapter; warn: log them, once per queue pair or completion queue; off: permit them. The section STRICT MODE of softverbs(7) lists the rules",
+    help: "adapter: reject operations that work here and fail on an adapter; warn: log them, once per queue pair, completion queue or process; off: permit them. The section STRICT MODE of softverbs(7) lists the rules",
 };
 
 /// [`crate::faults`] parses the value.

@@ -7,10 +7,10 @@
 //! session gives safe code access; which thread may take it, the turn decides.
 #![forbid(unsafe_code)]
 
-pub(crate) mod by_hand;
 mod direct;
 mod driver;
 mod linked;
+pub(crate) mod modify;
 pub(crate) mod numbers;
 mod posting;
 mod state;
@@ -407,7 +407,7 @@ impl Qp {
     pub(crate) fn disconnect(&self) {
         self.instruments.disconnects();
         if self.is_roce {
-            // From any state of a queue pair that is connected by hand; what is posted from now on is
+            // From any state of a queue pair that is connected without rdma_cm; what is posted from now on is
             // flushed.
             self.state.fail();
         }

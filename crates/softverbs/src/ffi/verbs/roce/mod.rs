@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The device as a RoCE device: programs connect its queue pairs by hand.
+//! The device as a RoCE device: programs connect its queue pairs without rdma_cm.
 //!
 //! ```text
 //! transitions   the transitions of a queue pair, with their required and optional attributes
@@ -35,7 +35,7 @@ use crate::guid::guid;
 use crate::limits::{MAX_GROUP_QPS, MAX_GROUPS};
 use crate::lock;
 use crate::process::PerProcess;
-use crate::qp::by_hand::Change;
+use crate::qp::modify::Change;
 use crate::qp::{Kind, Qp, State};
 use crate::sys::Errno;
 use crate::{config, port};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! ibv_modify_qp(3) for a queue pair that the program connects by hand: checks and stores the attributes, and
+//! ibv_modify_qp(3) for a queue pair that the program connects itself: checks and stores the attributes, and
 //! calls the connection.
 
 use rdma_sys::{ibv_ah_attr, ibv_mig_state, ibv_qp_attr};
@@ -13,7 +13,7 @@ use crate::cm::path::Path;
 use crate::ffi::verbs::mr::{ACCESS_KNOWN, ACCESS_OPTIONAL};
 use crate::ffi::verbs::qp_state::state_of;
 use crate::ffi::verbs::{PKEY, PORT as PORT_NUM};
-use crate::qp::by_hand::Change;
+use crate::qp::modify::Change;
 use crate::qp::{Kind, State};
 use crate::sys::Errno;
 use transport::limits::MAX_READS;

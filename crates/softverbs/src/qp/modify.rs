@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Queue pairs that the program connects by hand: the transitions of ibv_modify_qp(3), over RoCE.
+//! The transitions of ibv_modify_qp(3), over RoCE, of queue pairs that the program connects without rdma_cm.
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Weak};
