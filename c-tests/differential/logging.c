@@ -171,9 +171,9 @@ static void built_in(void)
 				snprintf(text + strlen(text), sizeof(text) - strlen(text), "<%s>", one);
 			}
 			snprintf(name, sizeof(name), "main %d, auxiliary %d: stderr", m, a);
-			say(name, "%s", text);
+			record(name, "%s", text);
 			snprintf(name, sizeof(name), "main %d, auxiliary %d: syslog", m, a);
-			say(name, "%s", priorities);
+			record(name, "%s", priorities);
 		}
 	}
 	data_end();

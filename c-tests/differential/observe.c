@@ -42,7 +42,7 @@ static void print(const char *what, const char *answer)
 	free(text);
 }
 
-void say(const char *what, const char *fmt, ...)
+void record(const char *what, const char *fmt, ...)
 {
 	char answer[2048];
 	va_list ap;
@@ -215,7 +215,7 @@ static void say_rest(int blocks)
 	if (mock_misuse_text()[0] != '\0')
 		append(rest, sizeof(rest), "misuse: %s", mock_misuse_text());
 	if (rest[0] != '\0')
-		say("left", "%s", rest);
+		record("left", "%s", rest);
 }
 
 static void crashed(int sig)
@@ -267,7 +267,7 @@ static void run(const void *what, void (*body)(void), bool fresh, const char *fn
 		if (fresh)
 			say_rest(mock_track_end());
 		else if (mock_misuse_text()[0] != '\0')
-			say("left", "misuse: %s", mock_misuse_text());
+			record("left", "misuse: %s", mock_misuse_text());
 		fflush(stdout);
 		_exit(0);
 	}

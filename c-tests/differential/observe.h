@@ -23,7 +23,7 @@ void scenario_as_is(const void *what, void (*body)(void), const char *name, ...)
 void scenario_failing(const void *what, void (*body)(void), const char *name);
 
 /* Prints a separate observation. */
-void say(const char *what, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void record(const char *what, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /*
  * One call of the library: its result, its outputs (by the format, evaluated after the call), the levels of

@@ -12,17 +12,17 @@ static void strings(void)
 
 	for (int i = -20; i <= 30; i++) {
 		snprintf(name, sizeof(name), "rpma_err_2str %d", i);
-		say(name, "%s", rpma_err_2str(i));
+		record(name, "%s", rpma_err_2str(i));
 		snprintf(name, sizeof(name), "rpma_utils_conn_event_2str %d", i);
-		say(name, "%s", rpma_utils_conn_event_2str((enum rpma_conn_event)i));
+		record(name, "%s", rpma_utils_conn_event_2str((enum rpma_conn_event)i));
 	}
 	for (int i = RPMA_E_UNKNOWN + 20; i >= RPMA_E_UNKNOWN - 20; i--) {
 		snprintf(name, sizeof(name), "rpma_err_2str %d", i);
-		say(name, "%s", rpma_err_2str(i));
+		record(name, "%s", rpma_err_2str(i));
 	}
-	say("rpma_err_2str INT_MIN", "%s", rpma_err_2str(INT_MIN));
-	say("rpma_err_2str INT_MAX", "%s", rpma_err_2str(INT_MAX));
-	say("rpma_utils_conn_event_2str INT_MAX", "%s", rpma_utils_conn_event_2str((enum rpma_conn_event)INT_MAX));
+	record("rpma_err_2str INT_MIN", "%s", rpma_err_2str(INT_MIN));
+	record("rpma_err_2str INT_MAX", "%s", rpma_err_2str(INT_MAX));
+	record("rpma_utils_conn_event_2str INT_MAX", "%s", rpma_utils_conn_event_2str((enum rpma_conn_event)INT_MAX));
 }
 
 static const uint32_t sizes[] = {0, 1, 2, 9, 10, 11, 4096, 65535, 65536, INT_MAX - 1u, INT_MAX, INT_MAX + 1u, UINT32_MAX};

@@ -166,7 +166,7 @@ acceptors_initiator(struct side *side)
 	pthread_t clients[CLIENTS];
 
 	conns = count_conns();
-	hear(side, 'L');
+	await(side, 'L');
 	for (unsigned i = 0; i < CLIENTS; i++)
 		EXPECT(pthread_create(&clients[i], NULL, connect_and_end, side) == 0);
 	for (unsigned i = 0; i < CLIENTS; i++)

@@ -133,7 +133,7 @@ target(struct side *side, const struct violation *v)
 	accept_link(&node, &bad_link, NULL, &bad);
 	accept_link(&node, &good_link, NULL, &good);
 	inflict(v->damage, &bad, fd);
-	say(side, 'g');
+	notify(side, 'g');
 
 	expect_broken(&bad_link);
 	delete_link(&bad_link);
@@ -229,7 +229,7 @@ initiator(struct side *side, const struct violation *v)
 	fill_pattern(place, SIZE, SEED_I);
 	connect_link(&node, &bad_link, NULL, NULL);
 	connect_link(&node, &good_link, NULL, NULL);
-	hear(side, 'g');
+	await(side, 'g');
 	forge(&bad_link, v);
 	inflict(v->local_damage, &local, fd);
 
@@ -452,14 +452,14 @@ unprotected_initiator(struct side *side)
 		}
 	}
 	EXPECT(munmap(ptr, 3 * GUARD) == 0, "%s", strerror(errno));
-	say(side, 'd');
+	notify(side, 'd');
 	close_node(&node);
 }
 
 static void
 unprotected_target(struct side *side)
 {
-	hear(side, 'd');
+	await(side, 'd');
 }
 
 const struct test access_tests[] = {

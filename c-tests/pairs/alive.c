@@ -45,7 +45,7 @@ stopped_target(struct side *side)
 
 	short_timeout();
 	accept_with_region(&node, &link, &region, side, SIZE, USAGE_ALL, NULL);
-	hear(side, 'w');
+	await(side, 'w');
 	check_pattern(region.ptr, SIZE, 7, "what was written");
 	await_end(&link);
 	close_with_region(&node, &region);
@@ -80,7 +80,7 @@ stopping_initiator(struct side *side)
 	}
 	write_part(&link, 0, &local, 0, SIZE);
 	read_part(&link, &local, 0, 0, SIZE);
-	say(side, 'w');
+	notify(side, 'w');
 	end_link(&link);
 	OK(rpma_conn_cfg_delete(&cfg));
 	close_with_region(&node, &local);
@@ -153,9 +153,9 @@ parent_target(struct side *side)
 		sleep(60);
 		_exit(0);
 	}
-	hear(side, 'f');
-	say(side, 'f');
-	hear(side, 'k');
+	await(side, 'f');
+	notify(side, 'f');
+	await(side, 'k');
 	kill(getpid(), SIGKILL);
 }
 
@@ -168,11 +168,11 @@ orphaned_initiator(struct side *side)
 
 	open_initiator(&node, side);
 	connect_link(&node, &link, NULL, NULL);
-	say(side, 'f');
-	hear(side, 'f');
+	notify(side, 'f');
+	await(side, 'f');
 	EXPECT(!has_event(&link, 300), "the fork has ended the connection");
 	began = now_ms();
-	say(side, 'k');
+	notify(side, 'k');
 	EXPECT(has_event(&link, 10000), "the end of the killed process is not reported");
 	EXPECT(now_ms() - began < 1000, "reported after %llu ms", (unsigned long long)(now_ms() - began));
 	expect_broken(&link);
@@ -203,7 +203,7 @@ child_initiator(struct side *side)
 		sleep(60);
 		_exit(0);
 	}
-	hear(side, 'c');
+	await(side, 'c');
 	read_part(&link, &local, 0, 0, 4096);
 	check_pattern(local.ptr, 4096, 5, "what was read");
 	end_link(&link);
@@ -224,7 +224,7 @@ childs_target(struct side *side)
 	accept_link(&node, &first, NULL, &region);
 	accept_link(&node, &second, NULL, NULL);
 	await_end(&second);
-	say(side, 'c');
+	notify(side, 'c');
 	await_end(&first);
 	close_with_region(&node, &region);
 }
@@ -261,7 +261,7 @@ vanishing_target(struct side *side)
 	struct link link;
 
 	accept_with_region(&node, &link, &region, side, SIZE, USAGE_ALL, NULL);
-	hear(side, 'd');
+	await(side, 'd');
 	_exit(0);
 }
 
@@ -300,7 +300,7 @@ vanished(struct side *side, bool writes, unsigned stopped_ms)
 	expect_lost(&link, began, VANISH_MS / 4, VANISH_MS + 3000);
 	if (stopped_ms != 0)
 		kill(*side->target_pid, SIGCONT);
-	say(side, 'd');
+	notify(side, 'd');
 	OK(rpma_conn_cfg_delete(&cfg));
 	close_with_region(&node, &local);
 }

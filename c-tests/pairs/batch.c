@@ -89,7 +89,7 @@ loss_target(struct side *side, const struct loss *loss)
 	accept_link(&node, &other, NULL, &regions.other);
 	new_lost(&node, &regions);
 	lose(&regions, loss->damage);
-	say(side, 'g');
+	notify(side, 'g');
 	expect_broken(&link);
 	for (size_t i = 0; i < ALL; i++) {
 		char *slot = regions.kept.ptr + i * loss->len;
@@ -130,7 +130,7 @@ loss_initiator(struct side *side, const struct loss *loss)
 	connect_link(&node, &other, NULL, NULL);
 	OK(rpma_conn_cfg_delete(&cfg));
 	lost = take_lost(side);
-	hear(side, 'g');
+	await(side, 'g');
 
 	target = *side->target_pid;
 	stop_process(target);

@@ -201,7 +201,7 @@ answering_target(struct side *side, unsigned count)
 	}
 	OK(rpma_conn_cfg_delete(&cfg));
 	expect_counted();
-	say(side, 'g');
+	notify(side, 'g');
 
 	for (unsigned i = 0; !*done; i++) {
 		unsigned from = i % count;
@@ -222,7 +222,7 @@ answering_target(struct side *side, unsigned count)
 		take_wc(links[from].cq, &wc);
 	}
 	EXPECT(fewest < ROUNDS / 2, "the provider's thread was woken at least %u times in each %u rounds", fewest, ROUNDS);
-	say(side, 'd');
+	notify(side, 'd');
 	for (unsigned i = 0; i < count; i++)
 		await_end(&links[i]);
 	OK(rpma_srq_delete(&srq));
@@ -244,7 +244,7 @@ asking_initiator(struct side *side, unsigned count)
 	for (unsigned i = 0; i < count; i++)
 		connect_link(&node, &links[i], NULL, NULL);
 	expect_counted();
-	hear(side, 'g');
+	await(side, 'g');
 	for (unsigned i = 0; !*(bool *)in.ptr; i++) {
 		struct link *link = &links[i % count];
 		struct ibv_wc wc;
@@ -255,7 +255,7 @@ asking_initiator(struct side *side, unsigned count)
 		take_wc(link->cq, &wc);
 		take_wc(link->cq, &wc);
 	}
-	hear(side, 'd');
+	await(side, 'd');
 	for (unsigned i = 0; i < count; i++)
 		end_link(&links[i]);
 	region_free(&in);
@@ -303,8 +303,8 @@ asleep(struct side *side, bool is_target)
 		EXPECT(wc.status == IBV_WC_SUCCESS, "status %d", wc.status);
 	}
 	before = found - before;
-	say(side, 'd');
-	hear(side, 'd');
+	notify(side, 'd');
+	await(side, 'd');
 	(is_target ? await_end : end_link)(&link);
 	EXPECT(before < ROUNDS_ASLEEP / 4, "the provider's thread was woken %u times in %u rounds", before, ROUNDS_ASLEEP);
 	region_free(&in);
@@ -355,12 +355,12 @@ spinning_target(struct side *side)
 	use_one_processor();
 	accept_with_region(&node, &link, &region, side, 4096, RPMA_MR_USAGE_WRITE_DST, NULL);
 	expect_counted();
-	say(side, 'g');
+	notify(side, 'g');
 	before = empty;
 	for (uint64_t i = 1; i <= AWAITED; i++) {
 		while (__atomic_load_n((uint64_t *)region.ptr, __ATOMIC_ACQUIRE) != i)
 			;
-		say(side, 'a');
+		notify(side, 'a');
 	}
 	EXPECT(empty - before < 3 * AWAITED, "%u polls in vain during %u writes", empty - before, AWAITED);
 	await_end(&link);
@@ -375,11 +375,11 @@ awaited_initiator(struct side *side)
 	struct link link;
 
 	connect_with_region(&node, &link, &local, side, 4096, RPMA_MR_USAGE_WRITE_SRC, NULL);
-	hear(side, 'g');
+	await(side, 'g');
 	for (uint64_t i = 1; i <= AWAITED; i++) {
 		*(uint64_t *)local.ptr = i;
 		write_part(&link, 0, &local, 0, 8);
-		hear(side, 'a');
+		await(side, 'a');
 	}
 	end_link(&link);
 	close_with_region(&node, &local);
@@ -416,8 +416,8 @@ ping_pong(struct side *side, bool target)
 	else
 		connect_link(&node, &link, NULL, &memory);
 	expect_counted();
-	say(side, 'g');
-	hear(side, 'g');
+	notify(side, 'g');
+	await(side, 'g');
 	sent = sends;
 	left = timers;
 	for (uint64_t i = 1; i <= PINGS; i++) {
@@ -441,8 +441,8 @@ ping_pong(struct side *side, bool target)
 	if (count_shared() == 0)
 		EXPECT(sent >= PINGS, "%u writes, %u calls", PINGS, sent);
 	EXPECT(left < PINGS / 25, "%u timers for %u writes", left, PINGS);
-	say(side, 'e');
-	hear(side, 'e');
+	notify(side, 'e');
+	await(side, 'e');
 	if (target)
 		await_end(&link);
 	else
@@ -481,7 +481,7 @@ flushing_target(struct side *side)
 	for (uint64_t i = 1; i <= ALONE; i++) {
 		while (__atomic_load_n((uint64_t *)region.ptr, __ATOMIC_ACQUIRE) != i)
 			sched_yield();
-		say(side, 'a');
+		notify(side, 'a');
 	}
 	await_end(&link);
 	close_with_region(&node, &region);
@@ -523,7 +523,7 @@ flushing_initiator(struct side *side)
 	for (uint64_t i = 1; i <= ALONE; i++) {
 		write_and_flush(&link, &local, 20);
 		write_word(&link, &local, 2 + i % 2, 0, i);
-		hear(side, 'a');
+		await(side, 'a');
 	}
 	end_link(&link);
 	close_with_region(&node, &local);
@@ -632,8 +632,8 @@ overwritten_target(struct side *side, const struct bursts *bursts)
 	expect_counted();
 	copied = copies;
 	asked = identities;
-	say(side, 'g');
-	hear(side, 'd');
+	notify(side, 'g');
+	await(side, 'd');
 	copied = copies - copied;
 	asked = identities - asked;
 	check_pattern(region.ptr, SPACE, 3, "the target's region");
@@ -664,7 +664,7 @@ bursting_initiator(struct side *side, const struct bursts *bursts)
 	fill_pattern(local.ptr, SPACE, 3);
 	connect_link(&node, &link, cfg, NULL);
 	OK(rpma_conn_cfg_delete(&cfg));
-	hear(side, 'g');
+	await(side, 'g');
 	expect_counted();
 	before = sends;
 	for (size_t at = 0; posted < bursts->writes; posted++, at = (at + len) % SPACE) {
@@ -684,7 +684,7 @@ bursting_initiator(struct side *side, const struct bursts *bursts)
 	/* posted after the last write, so all have been placed */
 	read_part(&link, &back, 0, 0, SPACE);
 	check_pattern(back.ptr, SPACE, 3, "what was read back");
-	say(side, 'd');
+	notify(side, 'd');
 	end_link(&link);
 	/* on busy processors, fewer writes share a call for a while */
 	EXPECT(fewest <= ROUND / 5, "at least %u times sendmsg for %u writes", fewest, ROUND);
@@ -708,7 +708,7 @@ stopped_target(struct side *side)
 	struct link link;
 
 	accept_with_region(&node, &link, &region, side, LARGE, USAGE_ALL, NULL);
-	hear(side, 'd');
+	await(side, 'd');
 	await_end(&link);
 	check_pattern(region.ptr, LARGE, 5, "the target's region");
 	close_with_region(&node, &region);
@@ -743,7 +743,7 @@ full_initiator(struct side *side)
 	OK(kill(*side->target_pid, SIGCONT));
 	for (; done < LARGE_WRITES; done++)
 		take_wc(link.cq, &wc);
-	say(side, 'd');
+	notify(side, 'd');
 	end_link(&link);
 	close_with_region(&node, &local);
 }

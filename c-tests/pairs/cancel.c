@@ -85,11 +85,11 @@ waits_target(struct side *side)
 		if (i % 50 != 0)
 			continue;
 		OK(rpma_recv(link.conn, in.mr, 0, MESSAGE, (void *)(uintptr_t)i));
-		say(side, 'm');
+		notify(side, 'm');
 		expect_wc(link.cq, i, IBV_WC_RECV);
 	}
 	EXPECT(count_fds() == fds, "%u descriptors, %u at first", count_fds(), fds);
-	say(side, 'e');
+	notify(side, 'e');
 	await_end(&link);
 	close_with_region(&node, &in);
 }
@@ -103,11 +103,11 @@ asked_initiator(struct side *side)
 
 	connect_with_region(&node, &link, &out, side, MESSAGE, USAGE_ALL, NULL);
 	for (unsigned i = 0; i < CANCELLATIONS; i += 50) {
-		hear(side, 'm');
+		await(side, 'm');
 		OK(rpma_send(link.conn, out.mr, 0, MESSAGE, RPMA_F_COMPLETION_ALWAYS, (void *)2));
 		expect_wc(link.cq, 2, IBV_WC_SEND);
 	}
-	hear(side, 'e');
+	await(side, 'e');
 	end_link(&link);
 	close_with_region(&node, &out);
 }
@@ -197,7 +197,7 @@ stormy_initiator(struct side *side)
 	struct region local;
 	struct node node;
 
-	hear(side, 'L');
+	await(side, 'L');
 	EXPECT(sigaction(SIGALRM, &action, NULL) == 0 && setitimer(ITIMER_REAL, &often, NULL) == 0);
 	open_peer(&node, side);
 	region_new(&node, &local, 4096, USAGE_ALL);
@@ -276,7 +276,7 @@ piped_initiator(struct side *side)
 		struct link link;
 
 		connect_link(&node, &link, NULL, NULL);
-		say(side, 'c');
+		notify(side, 'c');
 		/* until the queue is full or posting fails; meanwhile the connection is closed */
 		for (unsigned n = 0; n < 200; n++) {
 			int ret = rpma_write(link.conn, link.remote, 0, local.mr, 0, 1 << 20, RPMA_F_COMPLETION_ON_ERROR, NULL);
@@ -304,7 +304,7 @@ closing_target(struct side *side)
 		struct link link;
 
 		accept_link(&node, &link, NULL, &region);
-		hear(side, 'c');
+		await(side, 'c');
 		OK(rpma_conn_disconnect(link.conn));
 		delete_link(&link);
 	}

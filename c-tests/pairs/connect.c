@@ -116,7 +116,7 @@ no_private_initiator(struct side *side)
 static void
 idle_target(struct side *side)
 {
-	hear(side, 'd');
+	await(side, 'd');
 }
 
 /* Nothing is listening: an event, not an error of the call; repeated many times. */
@@ -135,7 +135,7 @@ refused_initiator(struct side *side)
 		delete_link(&link);
 	}
 	close_node(&node);
-	say(side, 'd');
+	notify(side, 'd');
 }
 
 /* The target rejects the request, then accepts it: three times. */
@@ -194,7 +194,7 @@ shut_down_target(struct side *side)
 	OK(rpma_ep_shutdown(&node.ep));
 	OK(rpma_conn_req_delete(&req));
 	OK(rpma_ep_listen(node.peer, side->addr, side->port, &node.ep));
-	say(side, 'L');
+	notify(side, 'L');
 	req = next_req(&node, NULL);
 	OK(rpma_ep_shutdown(&node.ep));
 	start_link(&link, &req, &region);
@@ -219,7 +219,7 @@ shut_down_initiator(struct side *side)
 	start_link(&link, &req, NULL);
 	expect_event(&link, RPMA_CONN_REJECTED);
 	delete_link(&link);
-	hear(side, 'L');
+	await(side, 'L');
 	connect_link(&node, &link, NULL, NULL);
 	write_part(&link, 0, &out, 0, 4096);
 	end_link(&link);
@@ -251,8 +251,8 @@ mute_target(struct side *side)
 {
 	int fd = plain_socket(side, true);
 
-	say(side, 'L');
-	hear(side, 'd');
+	notify(side, 'L');
+	await(side, 'd');
 	close(fd);
 }
 
@@ -263,8 +263,8 @@ blackhole_target(struct side *side)
 	int fd = plain_socket(side, true);
 	int full = plain_socket(side, false);
 
-	say(side, 'L');
-	hear(side, 'd');
+	notify(side, 'L');
+	await(side, 'd');
 	close(full);
 	close(fd);
 }
@@ -288,7 +288,7 @@ unreachable_initiator(struct side *side)
 	EXPECT(now_ms() - begin >= 900 && now_ms() - begin < 8000, "after %llu ms",
 		(unsigned long long)(now_ms() - begin));
 	delete_link(&link);
-	say(side, 'd');
+	notify(side, 'd');
 	close_node(&node);
 }
 
@@ -311,7 +311,7 @@ give_up_initiator(struct side *side)
 			fds = count_fds();
 	}
 	EXPECT(count_fds() <= fds, "%u descriptors, %u at first", count_fds(), fds);
-	say(side, 'd');
+	notify(side, 'd');
 	close_node(&node);
 }
 
@@ -339,7 +339,7 @@ garbage_initiator(struct side *side)
 	struct link link;
 	int mute;
 
-	hear(side, 'L');
+	await(side, 'L');
 	fill_pattern(much, 1 << 20, 77);
 	mute = plain_socket(side, false);
 	send_raw(side, http, sizeof(http) - 1);
@@ -365,7 +365,7 @@ garbage_initiator(struct side *side)
 	send_raw(side, mpa, 24);
 
 	/* after all that, and with one of them still connected and silent, a real program is served */
-	say(side, 'L');
+	notify(side, 'L');
 	connect_with_region(&node, &link, &local, side, 4096, USAGE_ALL, NULL);
 	read_part(&link, &local, 0, 0, 4096);
 	check_pattern(local.ptr, 4096, 6, "what was read");
@@ -384,8 +384,8 @@ garbage_target(struct side *side)
 	open_target(&node, side);
 	region_new(&node, &region, 4096, RPMA_MR_USAGE_READ_SRC);
 	fill_pattern(region.ptr, 4096, 6);
-	hear(side, 'L');
-	say(side, 'L');
+	await(side, 'L');
+	notify(side, 'L');
 	/* the first request that is reported is the real one */
 	accept_link(&node, &link, NULL, &region);
 	await_end(&link);
@@ -411,7 +411,7 @@ many_target(struct side *side)
 		accept_link(&node, &link, NULL, &region);
 		/* the kernel may process the DREQ of the peer before its RTU: then ESTABLISHED never comes */
 		if (not_soft() != NULL)
-			say(side, 'e');
+			notify(side, 'e');
 		await_end(&link);
 		if (i == 10) {
 			fds = count_fds();
@@ -439,7 +439,7 @@ many_initiator(struct side *side)
 
 		connect_link(&node, &link, NULL, NULL);
 		if (not_soft() != NULL)
-			hear(side, 'e');
+			await(side, 'e');
 		fill_pattern(local.ptr, 64, i);
 		write_part(&link, 0, &local, 0, 64);
 		read_part(&link, &local, 64, 0, 64);
@@ -536,7 +536,7 @@ port_taken_initiator(struct side *side)
 		OK(rpma_ep_shutdown(&ep));
 	}
 	OK(rpma_peer_delete(&peer));
-	say(side, 'd');
+	notify(side, 'd');
 }
 
 const struct test connect_tests[] = {

@@ -289,8 +289,8 @@ both_ways(struct side *side, bool is_target)
 		read_part(&link, &local, SIZE / 2, 0, SIZE / 2);
 		check_pattern(local.ptr + SIZE / 2, SIZE / 2, mine + i, "read back from the other side");
 	}
-	say(side, 'w');
-	hear(side, 'w');
+	notify(side, 'w');
+	await(side, 'w');
 	check_pattern(shared.ptr, SIZE / 2, theirs + 199, "written by the other side");
 	if (is_target)
 		await_end(&link);

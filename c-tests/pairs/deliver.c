@@ -64,8 +64,8 @@ take_messages(struct side *side, struct link *link, struct region *in, const str
 		 * the other messages are received after the sender was killed.
 		 */
 		if (form->killed && i == RECEIVES + 1) {
-			say(side, 'b');
-			hear(side, 'k');
+			notify(side, 'b');
+			await(side, 'k');
 		}
 	}
 }
@@ -137,7 +137,7 @@ send_and_go(struct side *side, struct node *node, const struct region *out, cons
 		 * If a process is killed with unread bytes in its socket, the kernel resets the connection
 		 * and drops unsent bytes. So it reads the first FPDU of the peer.
 		 */
-		hear(side, 'b');
+		await(side, 'b');
 		RETURNS(RPMA_E_NO_COMPLETION, rpma_cq_get_wc(link.cq, 1, &wc, NULL));
 		kill(getpid(), SIGKILL);
 	}
@@ -159,7 +159,7 @@ sender(struct side *side, const struct form *form)
 	struct region out;
 	struct node node;
 
-	hear(side, 'L');
+	await(side, 'L');
 	for (unsigned c = 0; c < CONNECTIONS && form->killed; c++) {
 		pid_t child = fork();
 		int status;
@@ -171,7 +171,7 @@ sender(struct side *side, const struct form *form)
 			_exit(1);
 		}
 		EXPECT(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "%d", status);
-		say(side, 'k');
+		notify(side, 'k');
 	}
 	if (form->killed)
 		return;
@@ -263,8 +263,8 @@ play(struct side *side, bool is_target, const struct rally *rally)
 	rally_over = true;
 	if (rally->busy)
 		EXPECT(pthread_join(thread, NULL) == 0);
-	say(side, 'o');
-	hear(side, 'o');
+	notify(side, 'o');
+	await(side, 'o');
 	(is_target ? await_end : end_link)(&link);
 	EXPECT(overtaken == 0, "%u of %u replies completed before the send that they reply to", overtaken, rally->rounds);
 	region_free(&out);

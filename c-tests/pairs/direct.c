@@ -190,7 +190,7 @@ withdraw(struct side *side, void (*new_region)(struct node *node, struct region 
 
 		new_region(&node, &region, SIZE, RPMA_MR_USAGE_WRITE_DST);
 		accept_link(&node, &link, NULL, &region);
-		hear(side, 'w');
+		await(side, 'w');
 		until = now_ms() + i % 5;
 		while (now_ms() < until)
 			;
@@ -241,7 +241,7 @@ ending_target(struct side *side)
 
 		region_new(&node, &region, SIZE, RPMA_MR_USAGE_WRITE_DST);
 		accept_link(&node, &link, NULL, &region);
-		hear(side, 'w');
+		await(side, 'w');
 		EXPECT(pthread_create(&thread, NULL, disconnect, &link) == 0);
 		for (volatile unsigned spin = 0; spin < i % 10 * 2000; spin++)
 			;
@@ -272,7 +272,7 @@ write_on(struct side *side, struct link *link, struct region *src, char point)
 		if (wc.status != IBV_WC_SUCCESS)
 			return;
 		if (n == 100)
-			say(side, point);
+			notify(side, point);
 	}
 }
 
@@ -302,7 +302,7 @@ store_on(struct link *link, struct region *src, void (*then)(struct side *side),
 static void
 say_w(struct side *side)
 {
-	say(side, 'w');
+	notify(side, 'w');
 }
 
 static void
@@ -393,7 +393,7 @@ killing_initiator(struct side *side)
 	open_initiator(&node, side);
 	region_new(&node, &region, SIZE, RPMA_MR_USAGE_WRITE_DST);
 	connect_link(&node, &link, NULL, &region);
-	hear(side, 'w');
+	await(side, 'w');
 	sleep_ms(5);
 	EXPECT(kill(*side->target_pid, SIGKILL) == 0, "%s", strerror(errno));
 	OK(rpma_mr_dereg(&region.mr));
@@ -498,26 +498,26 @@ receiving_target(struct side *side)
 	region_new(&node, &region, LEN, USAGE_ALL);
 	region_new(&node, &messages, 64, USAGE_ALL);
 	accept_link(&node, &link, NULL, &region);
-	hear(side, 'i');
+	await(side, 'i');
 	for (unsigned i = 0; i < 200; i++) {
 		OK(rpma_recv(link.conn, messages.mr, 0, 8, NULL));
 		OK(rpma_recv(link.conn, messages.mr, 8, 8, NULL));
-		say(side, 'r');
+		notify(side, 'r');
 		await_message(&link);
 		await_message(&link);
 		check_pattern(region.ptr, LEN, 100 + i, "what was written before the second message");
 	}
 	/* a write does not overtake a message without a receive */
 	fill_pattern(region.ptr, LEN, 5);
-	say(side, 'r');
-	hear(side, 'p');
+	notify(side, 'r');
+	await(side, 'p');
 	for (unsigned i = 0; i < 10; i++) {
 		check_pattern(region.ptr, LEN, 5, "memory of a write after a message without a receive");
 		sleep_ms(10);
 	}
 	OK(rpma_recv(link.conn, messages.mr, 0, 8, NULL));
 	await_message(&link);
-	hear(side, 'd');
+	await(side, 'd');
 	check_pattern(region.ptr, LEN, 6, "memory of a write after a message");
 	await_end(&link);
 	region_free(&region);
@@ -537,9 +537,9 @@ ordering_initiator(struct side *side)
 	connect_link(&node, &link, NULL, NULL);
 	write_part(&link, 0, &src, 0, LEN);
 	read_part(&link, &src, 0, 0, LEN);
-	say(side, 'i');
+	notify(side, 'i');
 	for (unsigned i = 0; i < 200; i++) {
-		hear(side, 'r');
+		await(side, 'r');
 		fill_pattern(src.ptr, LEN, 100 + i);
 		OK(rpma_send(link.conn, message.mr, 0, 8, RPMA_F_COMPLETION_ON_ERROR, NULL));
 		if (i % 2 == 0)
@@ -548,17 +548,17 @@ ordering_initiator(struct side *side)
 		OK(rpma_send(link.conn, message.mr, 0, 8, RPMA_F_COMPLETION_ALWAYS, (void *)1));
 		expect_wc(link.cq, 1, IBV_WC_SEND);
 	}
-	hear(side, 'r');
+	await(side, 'r');
 	fill_pattern(src.ptr, LEN, 6);
 	OK(rpma_send(link.conn, message.mr, 0, 8, RPMA_F_COMPLETION_ON_ERROR, NULL));
 	sleep_ms(20);
 	OK(rpma_write(link.conn, link.remote, 0, src.mr, 0, LEN, RPMA_F_COMPLETION_ALWAYS, (void *)2));
-	say(side, 'p');
+	notify(side, 'p');
 	expect_wc(link.cq, 2, IBV_WC_RDMA_WRITE);
 	/* its response means that the write has been placed */
 	read_part(&link, &src, 0, 0, LEN);
 	check_pattern(src.ptr, LEN, 6, "what was read after a delayed message");
-	say(side, 'd');
+	notify(side, 'd');
 	end_link(&link);
 	region_free(&src);
 	close_with_region(&node, &message);

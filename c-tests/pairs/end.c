@@ -44,8 +44,8 @@ with_receives(struct side *side, bool is_target, bool ending)
 	start_link(&link, &req, NULL);
 	finish_link(&link);
 	/* both are connected before one of them ends it */
-	say(side, 'e');
-	hear(side, 'e');
+	notify(side, 'e');
+	await(side, 'e');
 	if (ending)
 		OK(rpma_conn_disconnect(link.conn));
 	if (on_device()) {
@@ -79,8 +79,8 @@ deleting_initiator(struct side *side)
 
 	open_initiator(&node, side);
 	connect_link(&node, &link, NULL, NULL);
-	say(side, 'e');
-	hear(side, 'e');
+	notify(side, 'e');
+	await(side, 'e');
 	delete_link(&link);
 	close_node(&node);
 }
@@ -94,8 +94,8 @@ exiting_initiator(struct side *side)
 
 	open_initiator(&node, side);
 	connect_link(&node, &link, NULL, NULL);
-	say(side, 'e');
-	hear(side, 'e');
+	notify(side, 'e');
+	await(side, 'e');
 }
 
 static void
@@ -113,8 +113,8 @@ exited_target(struct side *side)
 		OK(rpma_conn_req_recv(req, in.mr, 0, 4096, (void *)i));
 	start_link(&link, &req, NULL);
 	finish_link(&link);
-	say(side, 'e');
-	hear(side, 'e');
+	notify(side, 'e');
+	await(side, 'e');
 	if (on_device()) {
 		expect_event(&link, RPMA_CONN_CLOSED);
 		OK(rpma_conn_disconnect(link.conn));
@@ -284,8 +284,8 @@ killing_initiator(struct side *side)
 static void
 ask_for_kill(struct side *side)
 {
-	say(side, 'k');
-	hear(side, 'k');
+	notify(side, 'k');
+	await(side, 'k');
 }
 
 static void
@@ -302,10 +302,10 @@ surviving_target(struct side *side)
 	fill_pattern(region.ptr, 4096, 5);
 	accept_link(&node, &dying, cfg, &region);
 	OK(rpma_conn_cfg_delete(&cfg));
-	say(side, 'o');
+	notify(side, 'o');
 	accept_link(&node, &other, NULL, &region);
-	say(side, 's');
-	hear(side, 's');
+	notify(side, 's');
+	await(side, 's');
 	operations_and_death(&node, &dying, side, ask_for_kill);
 	await_end(&other);
 	accept_link(&node, &other, NULL, &region);
@@ -322,7 +322,7 @@ surviving_initiator(struct side *side)
 	struct link link;
 	pid_t victim;
 
-	hear(side, 'L');
+	await(side, 'L');
 	victim = fork();
 	EXPECT(victim >= 0);
 	if (victim == 0) {
@@ -333,16 +333,16 @@ surviving_initiator(struct side *side)
 		_exit(1);
 	}
 
-	hear(side, 'o');
+	await(side, 'o');
 	open_peer(&node, side);
 	region_new(&node, &local, 4096, USAGE_ALL);
 	connect_link(&node, &link, NULL, NULL);
-	hear(side, 's');
+	await(side, 's');
 	stop_process(victim);
-	say(side, 's');
-	hear(side, 'k');
+	notify(side, 's');
+	await(side, 'k');
 	EXPECT(kill(victim, SIGKILL) == 0 && waitpid(victim, NULL, 0) == victim);
-	say(side, 'k');
+	notify(side, 'k');
 	for (int i = 0; i < 2; i++) {
 		memset(local.ptr, 0, 4096);
 		read_part(&link, &local, 0, 0, 4096);
@@ -366,8 +366,8 @@ vanished_target(struct side *side)
 
 	open_target(&node, side);
 	req = next_req(&node, NULL);
-	say(side, 'k');
-	hear(side, 'k');
+	notify(side, 'k');
+	await(side, 'k');
 	ret = rpma_conn_req_connect(&req, NULL, &link.conn);
 	EXPECT(req == NULL);
 	if (ret == 0) {
@@ -394,7 +394,7 @@ vanished_initiator(struct side *side)
 	struct link link;
 	pid_t victim;
 
-	hear(side, 'L');
+	await(side, 'L');
 	victim = fork();
 	EXPECT(victim >= 0);
 	if (victim == 0) {
@@ -406,9 +406,9 @@ vanished_initiator(struct side *side)
 		pause();
 		_exit(1);
 	}
-	hear(side, 'k');
+	await(side, 'k');
 	EXPECT(kill(victim, SIGKILL) == 0 && waitpid(victim, NULL, 0) == victim);
-	say(side, 'k');
+	notify(side, 'k');
 	open_peer(&node, side);
 	connect_link(&node, &link, NULL, NULL);
 	end_link(&link);

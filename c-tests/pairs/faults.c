@@ -305,7 +305,7 @@ killed_target(struct side *side)
 		accept_link(&node, &link, NULL, &in);
 		OK(rpma_recv(link.conn, in.mr, 0, 64, (void *)1));
 		OK(rpma_recv(link.conn, in.mr, 64, 64, (void *)2));
-		say(side, 'r');
+		notify(side, 'r');
 		expect_status(&link, 1, IBV_WC_SUCCESS);
 		expect_status(&link, 2, i == 0 ? IBV_WC_WR_FLUSH_ERR : IBV_WC_SUCCESS);
 		expect_broken(&link);
@@ -328,7 +328,7 @@ kill_send_initiator(struct side *side)
 	open_both(side, &node, &out);
 	for (unsigned i = 0; i < 2; i++) {
 		connect_link(&node, &link, NULL, NULL);
-		hear(side, 'r');
+		await(side, 'r');
 		OK(rpma_send(link.conn, out.mr, 0, 64, RPMA_F_COMPLETION_ALWAYS, (void *)1));
 		expect_status(&link, 1, IBV_WC_SUCCESS);
 		OK(rpma_send(link.conn, out.mr, 0, 64, RPMA_F_COMPLETION_ALWAYS, (void *)2));
@@ -505,7 +505,7 @@ seed_initiator(struct side *side)
 		"seed=7; write:delay=1us@p=0.1", "seed=7; write:delay=1us@p=0.1", "seed=8; write:delay=1us@p=0.1"};
 	static char met[RUNS][sizeof(lines)];
 
-	hear(side, 'L');
+	await(side, 'L');
 	for (unsigned i = 0; i < RUNS; i++) {
 		int ends[2], status;
 		size_t have = 0;

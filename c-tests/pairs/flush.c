@@ -89,10 +89,10 @@ persistent_target(struct side *side)
 	region_reg(&node, &region, file, SIZE, RPMA_MR_USAGE_WRITE_DST | RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT);
 	accept_link(&node, &link, NULL, &region);
 	for (uint32_t i = 0; i < 10; i++) {
-		hear(side, 'f');
+		await(side, 'f');
 		check_pattern(file, SIZE, 60 + i, "the file");
 		EXPECT(dirty_kib(file) == 0, "%u KiB are dirty after flush %u", dirty_kib(file), i);
-		say(side, 'f');
+		notify(side, 'f');
 	}
 	await_end(&link);
 	close_with_region(&node, &region);
@@ -117,8 +117,8 @@ persistent_initiator(struct side *side)
 		OK(rpma_flush(link.conn, link.remote, 0, SIZE, RPMA_FLUSH_TYPE_PERSISTENT,
 			RPMA_F_COMPLETION_ALWAYS, (void *)5));
 		expect_wc(link.cq, 5, flushed);
-		say(side, 'f');
-		hear(side, 'f');
+		notify(side, 'f');
+		await(side, 'f');
 	}
 	end_link(&link);
 	close_with_region(&node, &local);
@@ -141,9 +141,9 @@ anonymous_target(struct side *side)
 		RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY);
 	accept_link(&node, &link, NULL, &region);
 	for (uint32_t i = 0; i < 40; i++) {
-		hear(side, 'f');
+		await(side, 'f');
 		check_pattern(region.ptr + i, SIZE / 2, 80 + i, "what was flushed");
-		say(side, 'f');
+		notify(side, 'f');
 	}
 	await_end(&link);
 	close_with_region(&node, &region);
@@ -165,8 +165,8 @@ anonymous_initiator(struct side *side)
 			i % 2 == 0 ? RPMA_FLUSH_TYPE_PERSISTENT : RPMA_FLUSH_TYPE_VISIBILITY,
 			RPMA_F_COMPLETION_ALWAYS, (void *)5));
 		expect_wc(link.cq, 5, flushed);
-		say(side, 'f');
-		hear(side, 'f');
+		notify(side, 'f');
+		await(side, 'f');
 	}
 	/* unsignalled flushes have no completion; that of the signalled one after them covers all */
 	for (int i = 0; i < 5; i++)
@@ -237,14 +237,14 @@ atomic_target(struct side *side)
 	region_new(&node, &region, 4096, USAGE_ALL);
 	word = (uint64_t *)(region.ptr + 1024);
 	accept_link(&node, &link, NULL, &region);
-	say(side, 'r');
+	notify(side, 'r');
 	while (value != 0xffffffffffffffffull) {
 		uint64_t now = __atomic_load_n(word, __ATOMIC_RELAXED);
 
 		EXPECT(now == (now & 0xff) * 0x0101010101010101ull, "0x%llx", (unsigned long long)now);
 		if (now != value && !is_reading) {
 			is_reading = true;
-			say(side, 's');
+			notify(side, 's');
 		}
 		value = now;
 	}
@@ -257,13 +257,13 @@ atomic_target(struct side *side)
 static void
 atomic_values(struct side *side, struct link *link, struct region *src)
 {
-	hear(side, 'r');
+	await(side, 'r');
 	for (uint32_t i = 0; i < 20000; i++) {
 		char bytes[8];
 
 		/* the target has read a value of the first half by now, and reads during the second half */
 		if (i == 10000)
-			hear(side, 's');
+			await(side, 's');
 		memset(bytes, i < 19999 ? (int)(i % 251) : 0xff, sizeof(bytes));
 		if (src == NULL) {
 			OK(rpma_atomic_write(link->conn, link->remote, 1024, bytes, RPMA_F_COMPLETION_ALWAYS,
@@ -354,7 +354,7 @@ gone_target(struct side *side)
 
 	accept_with_region(&node, &link, &region, side, SIZE, USAGE_ALL, NULL);
 	region_free(&region);
-	say(side, 'g');
+	notify(side, 'g');
 	await_end(&link);
 	close_node(&node);
 }
@@ -368,7 +368,7 @@ gone_initiator(struct side *side)
 
 	open_initiator(&node, side);
 	connect_link(&node, &link, NULL, NULL);
-	hear(side, 'g');
+	await(side, 'g');
 	OK(rpma_flush(link.conn, link.remote, 0, SIZE, RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ON_ERROR, (void *)8));
 	next_wc(link.cq, &wc);
 	EXPECT(wc.wr_id == 8 && wc.status == IBV_WC_REM_ACCESS_ERR, "status %d", wc.status);

@@ -303,7 +303,7 @@ main(int argc, char *argv[])
 		perror("mmap");
 		return 2;
 	}
-	/* a say() to a process that has ended must fail, not kill this one */
+	/* a notify() to a process that has ended must fail, not kill this one */
 	signal(SIGPIPE, SIG_IGN);
 
 	for (size_t t = 0; tables[t] != NULL; t++)

@@ -16,7 +16,7 @@
 struct side {
 	const char *addr;
 	char port[8]; /* free when the test started */
-	int sync; /* a socket to the other process, for say() and hear() */
+	int sync; /* a socket to the other process, for notify() and await() */
 	volatile pid_t *target_pid;
 	volatile pid_t *initiator_pid;
 };
@@ -53,8 +53,8 @@ void fail(const char *file, int line, const char *condition, const char *format,
 void expect_ret(int ret, int expected, const char *call, const char *file, int line);
 
 /* Notifies the other process that a point has been reached; waits until it has been reached there. */
-void say(struct side *side, char point);
-void hear(struct side *side, char point);
+void notify(struct side *side, char point);
+void await(struct side *side, char point);
 
 /* Zeroed memory, page-aligned, at least one page. */
 void *pages(size_t size);

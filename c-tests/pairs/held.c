@@ -131,7 +131,7 @@ static void *
 release_later(void *side)
 {
 	sleep_ms(200);
-	say(side, 'r');
+	notify(side, 'r');
 	return NULL;
 }
 
@@ -144,7 +144,7 @@ ending_target(struct side *side)
 	struct link link;
 
 	accept_with_region(&node, &link, &region, side, LEN, USAGE_PLAIN, NULL);
-	hear(side, 'h');
+	await(side, 'h');
 	expect_begun(&region);
 	OK(rpma_conn_disconnect(link.conn));
 	EXPECT(pthread_create(&thread, NULL, release_later, side) == 0);
@@ -171,8 +171,8 @@ held_initiator(struct side *side)
 	open_initiator(&node, side);
 	connect_link(&node, &link, NULL, NULL);
 	hold(&held, &node, &link);
-	say(side, 'h');
-	hear(side, 'r');
+	notify(side, 'h');
+	await(side, 'r');
 	let_go(&held);
 	end_broken(&link);
 	delete_link(&link);
@@ -196,7 +196,7 @@ serving_target(struct side *side)
 	region_new(&node, &messages, 64, USAGE_ALL);
 	accept_link(&node, &link, NULL, &region);
 	accept_link(&node, &other, NULL, &region);
-	hear(side, 'h');
+	await(side, 'h');
 	expect_begun(&region);
 	OK(rpma_conn_disconnect(link.conn));
 	expect_broken(&link);
@@ -204,11 +204,11 @@ serving_target(struct side *side)
 		struct ibv_wc wc;
 
 		OK(rpma_recv(other.conn, messages.mr, 0, 8, NULL));
-		say(side, 'm');
+		notify(side, 'm');
 		next_wc(other.cq, &wc);
 		EXPECT(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV, "status %d, opcode %d", wc.status, wc.opcode);
 	}
-	say(side, 'r');
+	notify(side, 'r');
 	await_end(&other);
 	OK(rpma_mr_dereg(&region.mr));
 	EXPECT(munmap(region.ptr, LEN) == 0, "%s", strerror(errno));
@@ -227,13 +227,13 @@ serving_initiator(struct side *side)
 	connect_with_region(&node, &link, &message, side, 64, USAGE_ALL, NULL);
 	connect_link(&node, &other, NULL, NULL);
 	hold(&held, &node, &link);
-	say(side, 'h');
+	notify(side, 'h');
 	for (unsigned i = 0; i < MESSAGES; i++) {
-		hear(side, 'm');
+		await(side, 'm');
 		OK(rpma_send(other.conn, message.mr, 0, 8, RPMA_F_COMPLETION_ALWAYS, (void *)1));
 		expect_wc(other.cq, 1, IBV_WC_SEND);
 	}
-	hear(side, 'r');
+	await(side, 'r');
 	let_go(&held);
 	end_broken(&link);
 	delete_link(&link);
@@ -256,7 +256,7 @@ executing_target(struct side *side)
 	open_target(&node, side);
 	accept_link(&node, &link, NULL, NULL);
 	hold(&held, &node, &link);
-	say(side, 'h');
+	notify(side, 'h');
 	execl("/bin/sleep", "sleep", "60", (char *)NULL);
 	fail(__FILE__, __LINE__, "another program runs", "%s", strerror(errno));
 }
@@ -271,7 +271,7 @@ patient_initiator(struct side *side)
 	open_initiator(&node, side);
 	region_new(&node, &region, LEN, USAGE_PLAIN);
 	connect_link(&node, &link, NULL, &region);
-	hear(side, 'h');
+	await(side, 'h');
 	expect_begun(&region);
 	/* while the other program runs */
 	expect_broken(&link);

@@ -88,7 +88,7 @@ crowded_target(struct side *side)
 	allow_descriptors(1024);
 	open_target(&node, side);
 	region_new(&node, &region, 4096, USAGE_ALL);
-	hear(side, 's');
+	await(side, 's');
 	for (int i = 0; i < NORMAL; i++) {
 		struct link link;
 		int own[64];
@@ -124,7 +124,7 @@ crowding_initiator(struct side *side)
 	for (int i = 0; i < SILENT; i++)
 		fds[i] = raw_connect(side);
 	sleep_ms(300);
-	say(side, 's');
+	notify(side, 's');
 	for (int i = 0; i < NORMAL; i++) {
 		struct link link;
 
@@ -155,11 +155,11 @@ unfetched_target(struct side *side)
 
 	open_target(&node, side);
 	sockets = count_sockets();
-	say(side, 'b');
-	hear(side, 'c');
+	notify(side, 'b');
+	await(side, 'c');
 	await_sockets(sockets + GONE, false);
-	say(side, 'g');
-	hear(side, 'g');
+	notify(side, 'g');
+	await(side, 'g');
 	await_sockets(sockets, true);
 
 	OK(rpma_ep_get_fd(node.ep, &fd));
@@ -169,7 +169,7 @@ unfetched_target(struct side *side)
 	EXPECT(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0);
 	RETURNS(RPMA_E_NO_EVENT, rpma_ep_next_conn_req(node.ep, NULL, &req));
 	EXPECT(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) == 0);
-	say(side, 'n');
+	notify(side, 'n');
 	accept_link(&node, &link, NULL, NULL);
 	await_end(&link);
 	close_node(&node);
@@ -183,15 +183,15 @@ gone_initiator(struct side *side)
 	struct link link;
 
 	open_initiator(&node, side);
-	hear(side, 'b');
+	await(side, 'b');
 	for (int i = 0; i < GONE; i++)
 		fds[i] = request_connection(side);
-	say(side, 'c');
-	hear(side, 'g');
+	notify(side, 'c');
+	await(side, 'g');
 	for (int i = 0; i < GONE; i++)
 		close(fds[i]);
-	say(side, 'g');
-	hear(side, 'n');
+	notify(side, 'g');
+	await(side, 'n');
 	connect_link(&node, &link, NULL, NULL);
 	end_link(&link);
 	close_node(&node);
@@ -208,7 +208,7 @@ burst_target(struct side *side)
 
 	allow_descriptors(1024);
 	open_target(&node, side);
-	hear(side, 's');
+	await(side, 's');
 	for (int i = 0; i < AT_ONCE; i++) {
 		struct rpma_conn_req *req = next_req(&node, NULL);
 
@@ -217,8 +217,8 @@ burst_target(struct side *side)
 		OK(rpma_conn_req_delete(&req));
 	}
 	EXPECT(most <= 1024 / 2, "%u sockets", most);
-	say(side, 'd');
-	hear(side, 'd');
+	notify(side, 'd');
+	await(side, 'd');
 	close_node(&node);
 }
 
@@ -228,10 +228,10 @@ burst_initiator(struct side *side)
 	static int fds[AT_ONCE];
 
 	allow_descriptors(4096);
-	hear(side, 'L');
+	await(side, 'L');
 	for (int i = 0; i < AT_ONCE; i++)
 		fds[i] = request_connection(side);
-	say(side, 's');
+	notify(side, 's');
 	for (int i = 0; i < AT_ONCE; i++) {
 		char reply[20];
 
@@ -239,8 +239,8 @@ burst_initiator(struct side *side)
 		EXPECT(recv(fds[i], reply, sizeof(reply), MSG_WAITALL) == sizeof(reply), "connection %d: %s", i, strerror(errno));
 		close(fds[i]);
 	}
-	hear(side, 'd');
-	say(side, 'd');
+	await(side, 'd');
+	notify(side, 'd');
 }
 
 /* The port is free when the endpoint is deleted, although peers are still connected to it. */
@@ -254,15 +254,15 @@ port_target(struct side *side)
 		unsigned sockets = count_sockets();
 		uint64_t began;
 
-		say(side, 'a');
-		hear(side, 'a');
+		notify(side, 'a');
+		await(side, 'a');
 		await_sockets(sockets + 1, false);
 		began = now_ms();
 		OK(rpma_ep_shutdown(&node.ep));
 		OK(rpma_ep_listen(node.peer, side->addr, side->port, &node.ep));
 		EXPECT(now_ms() - began < 500, "after %llu ms", (unsigned long long)(now_ms() - began));
 	}
-	say(side, 'd');
+	notify(side, 'd');
 	close_node(&node);
 }
 
@@ -271,21 +271,21 @@ port_initiator(struct side *side)
 {
 	int third, error;
 
-	hear(side, 'L');
+	await(side, 'L');
 	for (int i = 0; i < 20; i++) {
-		hear(side, 'a');
+		await(side, 'a');
 		/*
 		 * one sends nothing, one a part of a request; the kernel may have accepted a third one that
 		 * the target has not
 		 */
 		raw_connect(side);
 		EXPECT(send(raw_connect(side), "MPA", 3, MSG_NOSIGNAL) == 3);
-		say(side, 'a');
+		notify(side, 'a');
 		/* or the listener is being closed, and nothing listens for a moment */
 		error = try_connect(side, &third);
 		EXPECT(error == 0 || error == ECONNRESET || error == ECONNREFUSED, "%s", strerror(error));
 	}
-	hear(side, 'd');
+	await(side, 'd');
 }
 
 static atomic_uint lines;
@@ -340,7 +340,7 @@ noisy_initiator(struct side *side)
 static void
 waiting_target(struct side *side)
 {
-	hear(side, 'd');
+	await(side, 'd');
 }
 
 /* An invalid port is an error, not another port. */
@@ -359,7 +359,7 @@ service_initiator(struct side *side)
 		RETURNS(RPMA_E_PROVIDER, rpma_conn_req_new(node.peer, side->addr, services[i], NULL, &req));
 		EXPECT(req == NULL, "%s", services[i]);
 	}
-	say(side, 'd');
+	notify(side, 'd');
 	close_node(&node);
 }
 

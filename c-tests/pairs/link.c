@@ -62,7 +62,7 @@ open_target(struct node *node, struct side *side)
 	*node = (struct node){.side = side};
 	node->peer = new_peer(side->addr, RPMA_UTIL_IBV_CONTEXT_LOCAL);
 	OK(rpma_ep_listen(node->peer, side->addr, side->port, &node->ep));
-	say(side, 'L');
+	notify(side, 'L');
 }
 
 void
@@ -75,7 +75,7 @@ open_peer(struct node *node, struct side *side)
 void
 open_initiator(struct node *node, struct side *side)
 {
-	hear(side, 'L');
+	await(side, 'L');
 	open_peer(node, side);
 }
 

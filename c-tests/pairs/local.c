@@ -72,7 +72,7 @@ target(struct side *side, unsigned shared)
 	fill_pattern(region.ptr, SIZE, SEED_T);
 	accept_link(&node, &link, NULL, &region);
 	EXPECT(await_shared(shared) == shared, "%u mappings", count_shared());
-	say(side, 'C');
+	notify(side, 'C');
 	await_end(&link);
 	check_pattern(region.ptr, SIZE / 2, SEED_I, "what was written");
 	EXPECT(count_shared() == 0, "%u mappings remain", count_shared());
@@ -95,7 +95,7 @@ initiator(struct side *side, unsigned shared, const char *why)
 		before_connecting(side);
 	region_new(&node, &region, SIZE, USAGE_ALL);
 	connect_link(&node, &link, NULL, NULL);
-	hear(side, 'C');
+	await(side, 'C');
 	EXPECT(await_shared(shared) == shared, "%u mappings", count_shared());
 	EXPECT(notices == (why != NULL), "%u notices, the last one: %s", notices, notice);
 	EXPECT(why == NULL || strstr(notice, why) != NULL, "the notice is: %s", notice);
@@ -431,7 +431,7 @@ receive(struct side *side, void (*restrict_it)(void))
 			restrict_it();
 		memset(region.ptr, 0, LONG);
 		OK(rpma_recv(link.conn, region.mr, 0, LONG, NULL));
-		say(side, 'r');
+		notify(side, 'r');
 		next_wc(link.cq, &wc);
 		EXPECT(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV, "status %d, opcode %d", wc.status, wc.opcode);
 		check_pattern(region.ptr, LONG, i, "the message");
@@ -463,7 +463,7 @@ sending_initiator(struct side *side, void (*restrict_it)(void))
 	for (unsigned i = 0; i < 4; i++) {
 		if (i == 1)
 			restrict_it();
-		hear(side, 'r');
+		await(side, 'r');
 		fill_pattern(region.ptr, LONG, i);
 		OK(rpma_send(link.conn, region.mr, 0, LONG, RPMA_F_COMPLETION_ALWAYS, (void *)1));
 		expect_wc(link.cq, 1, IBV_WC_SEND);
@@ -501,7 +501,7 @@ limited_sandboxed_initiator(struct side *side)
 	forbid_call(SYS_process_vm_writev);
 	connect_with_region(&node, &link, &region, side, LONG, USAGE_ALL, NULL);
 	EXPECT(count_shared() == 1, "%u mappings", count_shared());
-	hear(side, 'r');
+	await(side, 'r');
 	limit(RLIMIT_FSIZE, 0);
 	OK(rpma_send(link.conn, region.mr, 0, LONG, RPMA_F_COMPLETION_ALWAYS, (void *)1));
 	next_wc(link.cq, &wc);
@@ -522,7 +522,7 @@ failing_target(struct side *side)
 	region_new(&node, &region, LONG, USAGE_ALL);
 	accept_link(&node, &link, NULL, NULL);
 	OK(rpma_recv(link.conn, region.mr, 0, LONG, NULL));
-	say(side, 'r');
+	notify(side, 'r');
 	next_wc(link.cq, &wc);
 	EXPECT(wc.status == IBV_WC_WR_FLUSH_ERR, "status %d", wc.status);
 	await_end(&link);

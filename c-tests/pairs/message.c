@@ -92,10 +92,10 @@ echo_target(struct side *side)
 		post_recv(&s, SIZE, 1);
 		OK(rpma_send(s.link.conn, s.out.mr, 0, lengths[i], RPMA_F_COMPLETION_ALWAYS, (void *)2));
 		if (i + 1 < LENGTHS)
-			hear(side, 'e');
+			await(side, 'e');
 		expect_wc(s.link.cq, 2, IBV_WC_SEND);
 		if (i + 1 < LENGTHS)
-			say(side, 's');
+			notify(side, 's');
 	}
 	end(&s, true);
 }
@@ -126,8 +126,8 @@ echo_initiator(struct side *side)
 		check_pattern(s.in.ptr, lengths[i], 10 + i, "an echo");
 		check_bytes(s.in.ptr + lengths[i], SIZE - lengths[i], 0xaa, "after an echo");
 		if (i + 1 < LENGTHS) {
-			say(side, 'e');
-			hear(side, 's');
+			notify(side, 'e');
+			await(side, 's');
 		}
 	}
 	end(&s, false);
@@ -169,7 +169,7 @@ many_target(struct side *side)
 	for (uintptr_t i = 0; i < 200; i++)
 		OK(rpma_recv(s.link.conn, s.in.mr, i * 8, 8, (void *)(100 + i)));
 	expect_recv(&s, 1, 8, IBV_WC_RECV, false, 0);
-	say(side, 'r');
+	notify(side, 'r');
 	for (uint64_t i = 0; i < MANY; i++) {
 		uint64_t number;
 
@@ -179,7 +179,7 @@ many_target(struct side *side)
 			(unsigned long long)i);
 		OK(rpma_recv(s.link.conn, s.in.mr, i % 200 * 8, 8, (void *)(uintptr_t)(100 + i % 200)));
 		if (i % 100 == 99)
-			say(side, 'c');
+			notify(side, 'c');
 	}
 	end(&s, true);
 }
@@ -194,21 +194,21 @@ many_initiator(struct side *side)
 	OK(rpma_conn_cfg_delete(&cfg));
 	send_all(&s, 8, 4);
 	expect_wc(s.link.cq, 4, IBV_WC_SEND);
-	hear(side, 'r');
+	await(side, 'r');
 	for (uint64_t i = 0; i < MANY; i++) {
 		size_t at = i % 200 * 8;
 
 		/* at most 200 outstanding: the second hundred is sent while the first is received */
 		if (i >= 200 && i % 100 == 0)
-			hear(side, 'c');
+			await(side, 'c');
 		memcpy(s.out.ptr + at, &i, 8);
 		OK(rpma_send(s.link.conn, s.out.mr, at, 8, RPMA_F_COMPLETION_ALWAYS, (void *)(uintptr_t)i));
 		if (i % 100 == 99)
 			for (uint64_t n = i - 99; n <= i; n++)
 				expect_wc(s.link.cq, n, IBV_WC_SEND);
 	}
-	hear(side, 'c');
-	hear(side, 'c');
+	await(side, 'c');
+	await(side, 'c');
 	end(&s, false);
 }
 
@@ -225,7 +225,7 @@ zero_target(struct side *side)
 	OK(rpma_recv(s.link.conn, NULL, 0, 0, (void *)4));
 	RETURNS(RPMA_E_INVAL, rpma_recv(s.link.conn, NULL, 0, 1, (void *)5));
 	RETURNS(RPMA_E_INVAL, rpma_recv(s.link.conn, NULL, 1, 0, (void *)5));
-	say(side, 'r');
+	notify(side, 'r');
 	expect_recv(&s, 1, 0, IBV_WC_RECV, false, 0);
 	expect_recv(&s, 2, 0, IBV_WC_RECV, false, 0);
 	expect_recv(&s, 3, 0, IBV_WC_RECV, true, 0xffffffffu);
@@ -240,7 +240,7 @@ zero_initiator(struct side *side)
 	struct setup s;
 
 	begin(&s, side, false, SIZE, NULL);
-	hear(side, 'r');
+	await(side, 'r');
 	send_all(&s, 0, 1);
 	OK(rpma_send(s.link.conn, NULL, 0, 0, RPMA_F_COMPLETION_ALWAYS, (void *)2));
 	OK(rpma_send_with_imm(s.link.conn, s.out.mr, 0, 0, RPMA_F_COMPLETION_ALWAYS, 0xffffffffu, (void *)3));
@@ -261,7 +261,7 @@ send_imm_target(struct side *side)
 		expect_recv(&s, 1, lengths[i], IBV_WC_RECV, i % 3 != 2, 0xa0b0c000u + i);
 		check_pattern(s.in.ptr, lengths[i], 30 + i, "a message with immediate data");
 		post_recv(&s, SIZE, 1);
-		say(side, 'n');
+		notify(side, 'n');
 	}
 	end(&s, true);
 }
@@ -281,7 +281,7 @@ send_imm_initiator(struct side *side)
 			OK(rpma_send_with_imm(s.link.conn, s.out.mr, 0, lengths[i],
 				RPMA_F_COMPLETION_ALWAYS, 0xa0b0c000u + i, (void *)4));
 		expect_wc(s.link.cq, 4, IBV_WC_SEND);
-		hear(side, 'n');
+		await(side, 'n');
 	}
 	end(&s, false);
 }
@@ -305,7 +305,7 @@ write_imm_target(struct side *side)
 			OK(rpma_recv(s.link.conn, unused.mr, 0, SIZE, (void *)1));
 		else
 			OK(rpma_recv(s.link.conn, NULL, 0, 0, (void *)1));
-		say(side, 'n');
+		notify(side, 'n');
 	}
 	expect_recv(&s, 1, 0, IBV_WC_RECV_RDMA_WITH_IMM, true, 7);
 	check_bytes(unused.ptr, SIZE, 0xee, "the receive buffer");
@@ -324,7 +324,7 @@ write_imm_initiator(struct side *side)
 		OK(rpma_write_with_imm(s.link.conn, s.link.remote, 0, s.out.mr, 0, lengths[i],
 			RPMA_F_COMPLETION_ALWAYS, ~i, (void *)4));
 		expect_wc(s.link.cq, 4, IBV_WC_RDMA_WRITE);
-		hear(side, 'n');
+		await(side, 'n');
 	}
 	OK(rpma_write_with_imm(s.link.conn, NULL, 0, NULL, 0, 0, RPMA_F_COMPLETION_ALWAYS, 7, (void *)4));
 	expect_wc(s.link.cq, 4, IBV_WC_RDMA_WRITE);
@@ -344,7 +344,7 @@ write_send_target(struct side *side)
 		expect_recv(&s, 1, 1, IBV_WC_RECV, false, 0);
 		check_pattern(in->ptr + 8, SIZE - 8, 50 + i, "the write before the message");
 		post_recv(&s, 8, 1);
-		say(side, 'n');
+		notify(side, 'n');
 	}
 	end(&s, true);
 }
@@ -361,7 +361,7 @@ write_send_initiator(struct side *side)
 			RPMA_F_COMPLETION_ON_ERROR, NULL));
 		send_all(&s, 1, 4);
 		expect_wc(s.link.cq, 4, IBV_WC_SEND);
-		hear(side, 'n');
+		await(side, 'n');
 	}
 	end(&s, false);
 }
@@ -427,17 +427,17 @@ early_target(struct side *side)
 
 	accept_with_region(&node, &link, &in, side, SIZE, USAGE_ALL, NULL);
 	for (uint32_t i = 0; i < 5; i++) {
-		hear(side, 's');
+		await(side, 's');
 		sleep_ms(50);
 		check_bytes(in.ptr, SIZE, 0, "before there was a receive");
 		OK(rpma_recv(link.conn, in.mr, 0, SIZE / 2, (void *)1));
 		expect_wc(link.cq, 1, IBV_WC_RECV);
 		check_pattern(in.ptr, SIZE / 2, 60 + i, "the early message");
-		say(side, 'r');
-		hear(side, 'w');
+		notify(side, 'r');
+		await(side, 'w');
 		check_pattern(in.ptr + SIZE / 2, SIZE / 2, 60 + i, "the write after it");
 		memset(in.ptr, 0, SIZE);
-		say(side, 'n');
+		notify(side, 'n');
 	}
 	/* another message, for which no receive is ever posted, does not prevent the end of the connection */
 	expect_broken(&link);
@@ -463,12 +463,12 @@ early_initiator(struct side *side)
 			RPMA_F_COMPLETION_ON_ERROR, (void *)5));
 		OK(rpma_read(link.conn, out.mr, SIZE / 2, link.remote, SIZE / 2, SIZE / 2,
 			RPMA_F_COMPLETION_ALWAYS, (void *)6));
-		say(side, 's');
-		hear(side, 'r');
+		notify(side, 's');
+		await(side, 'r');
 		expect_wc(link.cq, 6, IBV_WC_RDMA_READ);
 		check_pattern(out.ptr + SIZE / 2, SIZE / 2, 60 + i, "the read after both");
-		say(side, 'w');
-		hear(side, 'n');
+		notify(side, 'w');
+		await(side, 'n');
 	}
 	OK(rpma_send(link.conn, out.mr, 0, 64, RPMA_F_COMPLETION_ALWAYS, (void *)7));
 	sleep_ms(50);

@@ -35,7 +35,7 @@ full_queue_target(struct side *side)
 	accept_link(&node, &second, NULL, &other);
 	OK(rpma_conn_cfg_delete(&cfg));
 
-	hear(side, 'f');
+	await(side, 'f');
 	EXPECT(read(side->sync, &posted, sizeof(posted)) == sizeof(posted));
 	for (unsigned i = 0; i < posted; i++)
 		OK(rpma_recv(link.conn, in.mr, 0, MESSAGE, (void *)(uintptr_t)i));
@@ -45,7 +45,7 @@ full_queue_target(struct side *side)
 			"message %u: status %d of %u", i, wc.status, (unsigned)wc.wr_id);
 	}
 	expect_no_wc(link.cq);
-	say(side, 'r');
+	notify(side, 'r');
 	await_end(&second);
 	await_end(&link);
 	check_pattern(other.ptr, SIZE, 5, "the other connection's region");
@@ -85,12 +85,12 @@ full_queue_initiator(struct side *side)
 	RETURNS(RPMA_E_PROVIDER, rpma_write(link.conn, NULL, 0, NULL, 0, 0, RPMA_F_COMPLETION_ALWAYS, NULL));
 	write_part(&second, 0, &data, 0, SIZE);
 
-	say(side, 'f');
+	notify(side, 'f');
 	EXPECT(write(side->sync, &posted, sizeof(posted)) == sizeof(posted));
 	for (unsigned i = 0; i < posted; i++)
 		expect_wc(link.cq, i, IBV_WC_SEND);
 	expect_no_wc(link.cq);
-	hear(side, 'r');
+	await(side, 'r');
 	end_link(&second);
 	end_link(&link);
 	region_free(&data);

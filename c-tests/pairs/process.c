@@ -40,7 +40,7 @@ idle_initiator(struct side *side)
 	OK(rpma_conn_cfg_delete(&cfg));
 	OK(rpma_peer_cfg_delete(&pcfg));
 	EXPECT(count_threads() == 1 && count_sockets() == 0 && count_fds() == fds);
-	hear(side, 'L');
+	await(side, 'L');
 	OK(rpma_utils_get_ibv_context(side->addr, RPMA_UTIL_IBV_CONTEXT_REMOTE, &dev));
 	EXPECT(count_threads() == 1 && count_sockets() == 0, "%u threads, %u sockets after the look-up",
 		count_threads(), count_sockets());
@@ -246,11 +246,11 @@ starved_target(struct side *side)
 	none = limit;
 	none.rlim_cur = 0;
 	EXPECT(setrlimit(RLIMIT_NOFILE, &none) == 0);
-	say(side, 'n');
-	hear(side, 't');
+	notify(side, 'n');
+	await(side, 't');
 	sleep_ms(300);
 	EXPECT(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-	say(side, 'a');
+	notify(side, 'a');
 	/* the initiator's request is still pending, or was refused and is repeated */
 	accept_link(&node, &link, NULL, &region);
 	await_end(&link);
@@ -268,11 +268,11 @@ starved_initiator(struct side *side)
 
 	connect_with_region(&node, &link, &local, side, SIZE, USAGE_ALL, NULL);
 	end_link(&link);
-	hear(side, 'n');
+	await(side, 'n');
 	req = new_req(&node, NULL);
 	start_link(&link, &req, NULL);
-	say(side, 't');
-	hear(side, 'a');
+	notify(side, 't');
+	await(side, 'a');
 	OK(rpma_conn_next_event(link.conn, &event));
 	if (event != RPMA_CONN_ESTABLISHED) {
 		EXPECT(event == RPMA_CONN_REJECTED || event == RPMA_CONN_UNREACHABLE || event == RPMA_CONN_LOST,

@@ -246,7 +246,7 @@ srq_target(struct side *side, bool own_cq)
 		EXPECT(wc.qp_num == qp_num[from], "queue pair %u, expected %u", wc.qp_num, qp_num[from]);
 		check_pattern(s.in.ptr + wc.wr_id * MESSAGE, MESSAGE, 700 + i, "a message");
 		OK(rpma_srq_recv(srq, s.in.mr, wc.wr_id * MESSAGE, MESSAGE, (void *)(uintptr_t)wc.wr_id));
-		say(side, 'n');
+		notify(side, 'n');
 	}
 	/* the connections end one by one; the queue and its receives remain after each */
 	for (int i = 0; i < LINKS; i++)
@@ -283,7 +283,7 @@ srq_initiator(struct side *side)
 		s.link = links[i % LINKS];
 		send_round(&s, 700 + i);
 		expect_wc(s.link.cq, 2, IBV_WC_SEND);
-		hear(side, 'n');
+		await(side, 'n');
 	}
 	for (int i = 0; i < LINKS; i++)
 		end_link(&links[i]);
@@ -328,7 +328,7 @@ nonblocking_target(struct side *side)
 	RETURNS(RPMA_E_NO_EVENT, rpma_ep_next_conn_req(s.node.ep, NULL, &req));
 	EXPECT(req == NULL);
 	expect_readable(fd, false);
-	say(side, 'c');
+	notify(side, 'c');
 	expect_readable(fd, true);
 	OK(rpma_ep_next_conn_req(s.node.ep, NULL, &req));
 	expect_readable(fd, false);
@@ -349,7 +349,7 @@ nonblocking_target(struct side *side)
 	RETURNS(RPMA_E_NO_COMPLETION, rpma_cq_wait(cq));
 	RETURNS(RPMA_E_NO_COMPLETION, rpma_cq_get_wc(cq, 1, &wc, NULL));
 	expect_readable(fd, false);
-	say(side, 'm');
+	notify(side, 'm');
 	expect_readable(fd, true);
 	OK(rpma_cq_wait(cq));
 	/* the event has been consumed, the completion has not */
@@ -358,7 +358,7 @@ nonblocking_target(struct side *side)
 	ret = rpma_cq_wait(cq);
 	EXPECT(ret == RPMA_E_NO_COMPLETION || ret == 0, "%d", ret);
 
-	say(side, 'e');
+	notify(side, 'e');
 	OK(rpma_conn_get_event_fd(conn, &fd));
 	expect_readable(fd, true);
 	OK(rpma_conn_next_event(conn, &event));
@@ -374,12 +374,12 @@ nonblocking_initiator(struct side *side)
 	struct setup s;
 
 	open_setup(&s, side, false);
-	hear(side, 'c');
+	await(side, 'c');
 	connect_link(&s.node, &s.link, NULL, NULL);
-	hear(side, 'm');
+	await(side, 'm');
 	send_round(&s, 3);
 	expect_wc(s.link.cq, 2, IBV_WC_SEND);
-	hear(side, 'e');
+	await(side, 'e');
 	end_link(&s.link);
 	close_setup(&s);
 }
@@ -398,7 +398,7 @@ late_target(struct side *side)
 		expect_wc(s.link.cq, 1, IBV_WC_RECV);
 		check_pattern(s.in.ptr, MESSAGE, 900 + i, "a message");
 		recv_round(&s);
-		say(side, 'n');
+		notify(side, 'n');
 	}
 	await_end(&s.link);
 	close_setup(&s);
@@ -415,7 +415,7 @@ late_initiator(struct side *side)
 		sleep_ms(i * 7);
 		send_round(&s, 900 + i);
 		expect_wc(s.link.cq, 2, IBV_WC_SEND);
-		hear(side, 'n');
+		await(side, 'n');
 	}
 	end_link(&s.link);
 	close_setup(&s);

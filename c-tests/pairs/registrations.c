@@ -38,7 +38,7 @@ listening_target(struct side *side)
 	struct node node;
 
 	open_target(&node, side);
-	hear(side, 'd');
+	await(side, 'd');
 	close_node(&node);
 }
 
@@ -68,7 +68,7 @@ registering_initiator(struct side *side)
 	EXPECT(close(file) == 0);
 	register_shared(&node, MAP_ANONYMOUS, -1, 0);
 	close_node(&node);
-	say(side, 'd');
+	notify(side, 'd');
 }
 
 const struct test registrations_tests[] = {

@@ -81,7 +81,7 @@ target_of(struct side *side, size_t count)
 		req = next_req(&node, NULL);
 		start_link(&link, &req, &region);
 		finish_link(&link);
-		hear(side, 'c');
+		await(side, 'c');
 		expect_broken(&link);
 		/* nothing was written */
 		for (size_t at = 0; at < SIZE; at++)
@@ -160,7 +160,7 @@ try_case(struct node *node, struct side *side, struct region *local, size_t i, b
 		EXPECT(wc.wr_id == 0xbad && wc.status == IBV_WC_REM_ACCESS_ERR, "case %zu: completion of %llx, status %d", i,
 			(unsigned long long)wc.wr_id, wc.status);
 	}
-	say(side, 'c');
+	notify(side, 'c');
 	end_broken(&link);
 	delete_link(&link);
 }

@@ -121,7 +121,7 @@ static void *
 disturb_then_ask(void *arg)
 {
 	disturb(SIGNALS);
-	say(((struct node_and_link *)arg)->side, 'm');
+	notify(((struct node_and_link *)arg)->side, 'm');
 	return NULL;
 }
 
@@ -149,7 +149,7 @@ restarting_target(struct side *side)
 		EXPECT(pthread_join(thread, NULL) == 0);
 		take_message(&n);
 	}
-	say(side, 'e');
+	notify(side, 'e');
 	finish(&n);
 }
 
@@ -182,11 +182,11 @@ interrupting_target(struct side *side)
 		waiting = false;
 		EXPECT(pthread_join(thread, NULL) == 0);
 		RETURNS(RPMA_E_NO_COMPLETION, rpma_cq_get_wc(n.link.cq, 1, &wc, NULL));
-		say(side, 'm');
+		notify(side, 'm');
 		OK(rpma_cq_wait(n.link.cq));
 		take_message(&n);
 	}
-	say(side, 'e');
+	notify(side, 'e');
 	finish(&n);
 }
 
@@ -227,7 +227,7 @@ busy_target(struct side *side)
 		waiting = false;
 		EXPECT(pthread_join(thread, NULL) == 0);
 	}
-	say(side, 'e');
+	notify(side, 'e');
 	await_end(&link);
 	close_with_region(&node, &in);
 }
@@ -243,7 +243,7 @@ busy_initiator(struct side *side)
 	connect_with_region(&node, &link, &out, side, MESSAGE, RPMA_MR_USAGE_WRITE_SRC, NULL);
 	while (poll(&notified, 1, 0) == 0)
 		write_part(&link, 0, &out, 0, MESSAGE);
-	hear(side, 'e');
+	await(side, 'e');
 	end_link(&link);
 	close_with_region(&node, &out);
 }
@@ -266,11 +266,11 @@ nonblocking_target(struct side *side)
 			RETURNS(RPMA_E_NO_COMPLETION, rpma_cq_wait(n.link.cq));
 		/* a descriptor that blocks again waits again */
 		EXPECT(fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) == 0);
-		say(side, 'm');
+		notify(side, 'm');
 		OK(rpma_cq_wait(n.link.cq));
 		take_message(&n);
 	}
-	say(side, 'e');
+	notify(side, 'e');
 	finish(&n);
 }
 
@@ -284,11 +284,11 @@ asked_initiator(struct side *side)
 
 	connect_with_region(&node, &link, &out, side, MESSAGE, RPMA_MR_USAGE_SEND, NULL);
 	for (unsigned i = 0; i < ROUNDS; i++) {
-		hear(side, 'm');
+		await(side, 'm');
 		OK(rpma_send(link.conn, out.mr, 0, MESSAGE, RPMA_F_COMPLETION_ALWAYS, (void *)2));
 		expect_wc(link.cq, 2, IBV_WC_SEND);
 	}
-	hear(side, 'e');
+	await(side, 'e');
 	end_link(&link);
 	close_with_region(&node, &out);
 }

@@ -67,11 +67,11 @@ accept_both(struct links *links, struct side *side)
 	accept_link(&links->node, &links->to_plain, NULL, &links->plain);
 	/* one flush to show that the medium is slow */
 	medium = SLOW;
-	say(side, 's');
-	hear(side, 's');
+	notify(side, 's');
+	await(side, 's');
 	EXPECT(synced == 1, "%u", synced);
 	medium = HELD;
-	say(side, 'h');
+	notify(side, 'h');
 }
 
 static void
@@ -92,11 +92,11 @@ connect_both(struct links *links, struct side *side)
 	region_new(&links->node, &links->plain, SIZE, RPMA_MR_USAGE_WRITE_SRC | RPMA_MR_USAGE_READ_DST);
 	connect_link(&links->node, &links->to_durable, NULL, NULL);
 	connect_link(&links->node, &links->to_plain, NULL, NULL);
-	hear(side, 's');
+	await(side, 's');
 	flush_write(links, 1);
 	expect_wc(links->to_durable.cq, 1, IBV_WC_RDMA_READ);
-	say(side, 's');
-	hear(side, 'h');
+	notify(side, 's');
+	await(side, 'h');
 }
 
 static void
@@ -114,10 +114,10 @@ others_target(struct side *side)
 	struct links links;
 
 	accept_both(&links, side);
-	hear(side, 'd');
+	await(side, 'd');
 	await_hold();
-	say(side, 'd');
-	hear(side, 'o');
+	notify(side, 'd');
+	await(side, 'o');
 	check_pattern(links.durable.ptr, SIZE, 2, "the memory whose flush is outstanding");
 	EXPECT(holding == 1 && synced == 1, "%u held, %u synced", holding, synced);
 	medium = QUICK;
@@ -135,8 +135,8 @@ others_initiator(struct side *side)
 
 	connect_both(&links, side);
 	flush_write(&links, 2);
-	say(side, 'd');
-	hear(side, 'd');
+	notify(side, 'd');
+	await(side, 'd');
 	for (uint32_t i = 0; i < 20; i++) {
 		fill_pattern(links.plain.ptr, SIZE, 100 + i);
 		write_part(&links.to_plain, 0, &links.plain, 0, SIZE);
@@ -148,7 +148,7 @@ others_initiator(struct side *side)
 	OK(rpma_flush(links.to_durable.conn, links.to_durable.remote, 0, SIZE, RPMA_FLUSH_TYPE_PERSISTENT,
 		RPMA_F_COMPLETION_ALWAYS, (void *)3));
 	expect_no_wc(links.to_durable.cq);
-	say(side, 'o');
+	notify(side, 'o');
 	expect_wc(links.to_durable.cq, 2, IBV_WC_RDMA_READ);
 	expect_wc(links.to_durable.cq, 3, IBV_WC_RDMA_READ);
 	end_link(&links.to_durable);
@@ -163,14 +163,14 @@ ended_target(struct side *side)
 	struct links links;
 
 	accept_both(&links, side);
-	hear(side, 'd');
+	await(side, 'd');
 	await_hold();
-	say(side, 'd');
+	notify(side, 'd');
 	await_end(&links.to_durable);
 	region_free(&links.durable);
 	EXPECT(holding == 1, "%u", holding);
-	say(side, 'e');
-	hear(side, 'o');
+	notify(side, 'e');
+	await(side, 'o');
 	medium = QUICK;
 	await_end(&links.to_plain);
 	region_free(&links.plain);
@@ -185,8 +185,8 @@ ended_initiator(struct side *side)
 
 	connect_both(&links, side);
 	flush_write(&links, 2);
-	say(side, 'd');
-	hear(side, 'd');
+	notify(side, 'd');
+	await(side, 'd');
 	OK(rpma_conn_disconnect(links.to_durable.conn));
 	next_wc(links.to_durable.cq, &wc);
 	/* over UDP, the acknowledgement of the write may not have arrived yet */
@@ -195,9 +195,9 @@ ended_initiator(struct side *side)
 	EXPECT(wc.wr_id == 2 && wc.status == IBV_WC_WR_FLUSH_ERR, "%u", wc.status);
 	expect_event(&links.to_durable, RPMA_CONN_CLOSED);
 	delete_link(&links.to_durable);
-	hear(side, 'e');
+	await(side, 'e');
 	read_part(&links.to_plain, &links.plain, 0, 0, SIZE);
-	say(side, 'o');
+	notify(side, 'o');
 	end_link(&links.to_plain);
 	close_both(&links);
 }
@@ -250,16 +250,16 @@ whoever_target(struct side *side)
 	accept_link(&node, &second, NULL, &whole);
 	offer_region(side, &part);
 	for (unsigned i = 1; i <= 3 * FLUSHES; i++) {
-		hear(side, 'w');
+		await(side, 'w');
 		/* every third time the program itself writes */
 		if (i % 3 == 0)
 			memory[LAST] = (char)i;
 		EXPECT(memory[LAST] == (char)i, "write %u has not arrived", i);
 		watched_synced = 0;
-		say(side, 'w');
-		hear(side, 'f');
+		notify(side, 'w');
+		await(side, 'f');
 		covered[i % 3] += watched_synced == 1;
-		say(side, 'f');
+		notify(side, 'f');
 	}
 	EXPECT(covered[1] == FLUSHES && covered[2] == FLUSHES && covered[0] == FLUSHES,
 		"of %d flushes each %u covered a write through another region, %u one over another connection, %u one of the program",
@@ -296,12 +296,12 @@ whoever_initiator(struct side *side)
 			expect_wc(link->cq, i, IBV_WC_RDMA_READ);
 			EXPECT(local.ptr[1] == (char)i, "%u", local.ptr[1]);
 		}
-		say(side, 'w');
-		hear(side, 'w');
+		notify(side, 'w');
+		await(side, 'w');
 		OK(rpma_flush(first.conn, first.remote, 0, SIZE, RPMA_FLUSH_TYPE_PERSISTENT, RPMA_F_COMPLETION_ALWAYS, (void *)i));
 		expect_wc(first.cq, i, IBV_WC_RDMA_READ);
-		say(side, 'f');
-		hear(side, 'f');
+		notify(side, 'f');
+		await(side, 'f');
 	}
 	OK(rpma_mr_remote_delete(&part));
 	end_link(&first);
@@ -332,8 +332,8 @@ first_target(struct side *side)
 		medium = HELD;
 		accept_link(&node, &to_durable, NULL, &durable);
 		await_hold();
-		say(side, 'h');
-		hear(side, 'o');
+		notify(side, 'h');
+		await(side, 'o');
 		EXPECT(holding == 1 && synced == i, "%u held, %u synced", holding, synced);
 		medium = QUICK;
 		await_end(&to_durable);
@@ -356,7 +356,7 @@ first_initiator(struct side *side)
 	for (uint32_t i = 0; i < FIRSTS; i++) {
 		connect_link(&links.node, &links.to_durable, NULL, NULL);
 		flush_write(&links, i);
-		hear(side, 'h');
+		await(side, 'h');
 		for (uint32_t k = 0; k < 10; k++) {
 			fill_pattern(links.plain.ptr, SIZE, 100 + k);
 			write_part(&links.to_plain, 0, &links.plain, 0, SIZE);
@@ -364,7 +364,7 @@ first_initiator(struct side *side)
 			check_pattern(links.plain.ptr, SIZE, 100 + k, "what was read back");
 		}
 		expect_no_wc(links.to_durable.cq);
-		say(side, 'o');
+		notify(side, 'o');
 		expect_wc(links.to_durable.cq, i, IBV_WC_RDMA_READ);
 		end_link(&links.to_durable);
 	}

@@ -406,8 +406,8 @@ late_target(struct side *side, const char *mode, bool shared, uint64_t least_ms,
 
 		if (!late)
 			post_receive(&link, srq, &in);
-		say(side, 'g');
-		hear(side, 's');
+		notify(side, 'g');
+		await(side, 's');
 		began = now_ms();
 		if (late) {
 			sleep_ms(50);
@@ -420,11 +420,11 @@ late_target(struct side *side, const char *mode, bool shared, uint64_t least_ms,
 		EXPECT(!late || (took >= least_ms && took < most_ms), "message %u took %u ms", i, (unsigned)took);
 		EXPECT(late || took < 400, "message %u took %u ms", i, (unsigned)took);
 		expect_reports(i > 0, "a message found no receive", "rpma_recv");
-		say(side, 'd');
+		notify(side, 'd');
 	}
 	/* a receive that is delayed when the connection ends completes; a shared one stays in its queue */
-	say(side, 'g');
-	hear(side, 's');
+	notify(side, 'g');
+	await(side, 's');
 	sleep_ms(20);
 	post_receive(&link, srq, &in);
 	OK(rpma_conn_disconnect(link.conn));
@@ -468,13 +468,13 @@ late_initiator(struct side *side)
 
 	connect_with_region(&node, &link, &out, side, MESSAGE, RPMA_MR_USAGE_SEND, NULL);
 	for (unsigned i = 0; i < 4; i++) {
-		hear(side, 'g');
+		await(side, 'g');
 		fill_pattern(out.ptr, MESSAGE, i);
 		OK(rpma_send(link.conn, out.mr, 0, MESSAGE, RPMA_F_COMPLETION_ALWAYS, NULL));
 		expect_wc(link.cq, 0, IBV_WC_SEND);
-		say(side, 's');
+		notify(side, 's');
 		if (i < 3)
-			hear(side, 'd');
+			await(side, 'd');
 	}
 	expect_broken(&link);
 	delete_link(&link);

@@ -36,13 +36,13 @@ fail(const char *file, int line, const char *condition, const char *format, ...)
 }
 
 void
-say(struct side *side, char point)
+notify(struct side *side, char point)
 {
 	EXPECT(write(side->sync, &point, 1) == 1, "'%c': %s", point, strerror(errno));
 }
 
 void
-hear(struct side *side, char point)
+await(struct side *side, char point)
 {
 	char heard = 0;
 	ssize_t n;

@@ -299,7 +299,7 @@ srq_target(struct side *side)
 	OK(rpma_conn_cfg_delete(&cfg));
 	left = THREADS * MESSAGES;
 	run_all(members, &crew, take_receives);
-	say(side, 'a');
+	notify(side, 'a');
 	for (unsigned i = 0; i < THREADS; i++) {
 		EXPECT(counted[i] == MESSAGES, "%u messages of thread %u", counted[i], i);
 		await_end(&members[i].link);
@@ -331,7 +331,7 @@ srq_initiator(struct side *side)
 	connect_members(members, &crew, NULL);
 	run_all(members, &crew, send_messages);
 	/* over TCP a send completes before the message has arrived */
-	hear(side, 'a');
+	await(side, 'a');
 	for (unsigned i = 0; i < THREADS; i++) {
 		end_link(&members[i].link);
 		region_free(&members[i].region);

@@ -220,7 +220,7 @@ surviving_target(struct side *side)
 static void
 killed_initiator(struct side *side)
 {
-	hear(side, 'L');
+	await(side, 'L');
 	for (unsigned i = 0; i < kills(); i++) {
 		struct rng rng = rng_of("killed initiator", i);
 		pid_t pid = fork();
@@ -246,7 +246,7 @@ static void
 killed_target(struct side *side)
 {
 	reset_shared();
-	say(side, 'L');
+	notify(side, 'L');
 	for (unsigned i = 0; i < kills(); i++) {
 		struct rng rng = rng_of("killed target", i);
 		pid_t pid = fork();

@@ -204,7 +204,7 @@ regions_target(struct side *side)
 			EXPECT(write(side->sync, descriptor, sizeof(descriptor)) == sizeof(descriptor));
 			expected[which * PIECE + round] = (char)MARK;
 		}
-		hear(side, 'w');
+		await(side, 'w');
 		for (unsigned i = 0; i < n; i++)
 			OK(rpma_mr_dereg(&mrs[i]));
 		EXPECT(memcmp(memory, expected, size) == 0, "bytes have changed that were not written");
@@ -247,7 +247,7 @@ regions_initiator(struct side *side)
 		OK(rpma_read(link.conn, NULL, 0, NULL, 0, 0, RPMA_F_COMPLETION_ALWAYS, (void *)1));
 		expect_wc(link.cq, 1, IBV_WC_RDMA_READ);
 		OK(rpma_mr_remote_delete(&remote));
-		say(side, 'w');
+		notify(side, 'w');
 	}
 	end_link(&link);
 	region_free(&local);

@@ -286,7 +286,7 @@ spoilt_initiator(struct side *side, bool changes)
 	uint64_t began;
 
 	setenv("SOFTVERBS_CRC", changes ? "1" : "0", 1);
-	hear(side, 'L');
+	await(side, 'L');
 	proxy = start_proxy(side->port, through.port, changes);
 	open_peer(&node, side);
 	open_peer(&spoilt, &through);

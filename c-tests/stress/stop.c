@@ -66,7 +66,7 @@ stopped_target(struct side *side)
 	start_link(&busy, &req, &region);
 	finish_link(&busy);
 	accept_link(&node, &idle, NULL, &region);
-	say(side, 's');
+	notify(side, 's');
 	/* here this process is stopped */
 	for (uintptr_t i = 0; i < WINDOW; i++) {
 		expect_wc(busy.cq, i, IBV_WC_RECV);
@@ -102,7 +102,7 @@ stopping_initiator(struct side *side)
 	region_new(&node, &back, SIZE, USAGE_ALL);
 	connect_link(&node, &busy, cfg, NULL);
 	connect_link(&node, &idle, cfg, NULL);
-	hear(side, 's');
+	await(side, 's');
 	before = take_census();
 	stop_process(*side->target_pid);
 	fill_pattern(out.ptr, SIZE, 7);
@@ -151,8 +151,8 @@ stopped_listener(struct side *side)
 	open_target(&node, side);
 	region_new(&node, &region, SIZE, USAGE_ALL);
 	accept_link(&node, &link, NULL, &region);
-	say(side, 's');
-	hear(side, 'c');
+	notify(side, 's');
+	await(side, 'c');
 	/* abandoned attempts may be pending; they end */
 	for (bool used = false; !used;) {
 		enum rpma_conn_event event = RPMA_CONN_UNDEFINED;
@@ -193,14 +193,14 @@ attempting_initiator(struct side *side)
 	open_initiator(&node, side);
 	region_new(&node, &local, SIZE, USAGE_ALL);
 	connect_link(&node, &link, NULL, NULL);
-	hear(side, 's');
+	await(side, 's');
 	stop_process(*side->target_pid);
 	began = now_ms();
 	EXPECT(!try_connect(&node, &again, NULL, NULL, 0), "a stopped process has accepted");
 	EXPECT(now_ms() - began >= (uint64_t)atoi(REPLY_TIMEOUT_MS) && now_ms() - began < stop_ms(), "abandoned after %llu ms",
 		(unsigned long long)(now_ms() - began));
 	stop_for_a_while(*side->target_pid);
-	say(side, 'c');
+	notify(side, 'c');
 	connect_link(&node, &again, NULL, NULL);
 	/* the region is that of the first connection */
 	local.ptr[0] = 'u';
@@ -233,7 +233,7 @@ stopped_at_the_end(struct side *side)
 	open_target(&node, side);
 	region_new(&node, &region, SIZE, USAGE_ALL);
 	accept_link(&node, &link, NULL, &region);
-	say(side, 's');
+	notify(side, 's');
 	expect_broken(&link);
 	OK(rpma_conn_disconnect(link.conn));
 	delete_link(&link);
@@ -256,7 +256,7 @@ ending_initiator(struct side *side)
 	region_new(&node, &out, 64 * SIZE, USAGE_ALL);
 	before = take_census();
 	connect_link(&node, &link, cfg, NULL);
-	hear(side, 's');
+	await(side, 's');
 	stop_process(*side->target_pid);
 	for (uintptr_t i = 0; i < 4; i++)
 		OK(rpma_read(link.conn, out.mr, 0, link.remote, 0, SIZE, RPMA_F_COMPLETION_ALWAYS, (void *)i));

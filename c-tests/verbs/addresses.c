@@ -31,13 +31,13 @@ bound_t(struct side *side)
 	DONE(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP));
 	DONE(rdma_bind_addr(id, found->ai_src_addr));
 	rdma_freeaddrinfo(found);
-	say(side, 'B');
-	hear(side, 'b');
+	notify(side, 'B');
+	await(side, 'b');
 	DONE(rdma_listen(id, 1));
-	say(side, 'L');
-	hear(side, 'l');
+	notify(side, 'L');
+	await(side, 'l');
 	DONE(rdma_destroy_id(id));
-	say(side, 'D');
+	notify(side, 'D');
 }
 
 /* An address to which an identifier of another process is bound, or on which it listens. */
@@ -47,14 +47,14 @@ bound_i(struct side *side)
 	const char *wildcard = strchr(side->addr, ':') != NULL ? "::" : "0.0.0.0";
 
 	for (const char *state = "BL"; *state != '\0'; state++) {
-		hear(side, *state);
+		await(side, *state);
 		for (int reuse = 0; reuse <= 1; reuse++) {
 			EXPECT(bind_once(side, side->addr, reuse) == EADDRINUSE, "in state %c", *state);
 			EXPECT(bind_once(side, wildcard, reuse) == EADDRNOTAVAIL, "in state %c", *state);
 		}
-		say(side, *state == 'B' ? 'b' : 'l');
+		notify(side, *state == 'B' ? 'b' : 'l');
 	}
-	hear(side, 'D');
+	await(side, 'D');
 	EXPECT(bind_once(side, wildcard, false) == 0, "destroyed");
 	EXPECT(bind_once(side, side->addr, false) == 0, "destroyed");
 }

@@ -50,7 +50,7 @@ both_t(struct side *side)
 	accept_end(&end, side);
 	words[0] = 100;
 	mr = offer(&end, side, words, SIZE, RIGHTS);
-	hear(side, 'd');
+	await(side, 'd');
 	EXPECT(words[0] == 77 && words[1] == 0, "%llu", (unsigned long long)words[0]);
 	close_with_memory(&end, mr);
 }
@@ -70,7 +70,7 @@ both_i(struct side *side)
 	connect_end(&end, side);
 	DONE(ibv_query_device(end.id->verbs, &attr));
 	EXPECT(attr.atomic_cap != IBV_ATOMIC_NONE && attr.max_qp_init_rd_atom > 0, "the device has no atomic operations");
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	mr = REG_MR(end.pd, words, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	EXPECT(was(&end, add, mr, words + 5, 5, 0, &place) == 100, "%llu", (unsigned long long)words[5]);
 	EXPECT(was(&end, add, mr, words, (uint64_t)-3, 0, &place) == 105, "%llu", (unsigned long long)words[0]);
@@ -86,7 +86,7 @@ both_i(struct side *side)
 	EXPECT(ibv_post_send(end.id->qp, &wr, &bad) == EINVAL && bad == &wr, "two entries");
 	wr.num_sge = 1;
 	EXPECT(ibv_post_send(end.id->qp, &wr, &bad) == EINVAL && bad == &wr, "an entry of 4 bytes");
-	say(side, 'd');
+	notify(side, 'd');
 	close_with_memory(&end, mr);
 }
 
@@ -119,18 +119,18 @@ at_once(struct side *side, uint64_t *words, int file)
 	pthread_t thread;
 
 	accept_end(&first, side);
-	say(side, 'L');
+	notify(side, 'L');
 	DONE(rdma_get_request(first.listener, &second.id));
 	DONE(rdma_accept(second.id, &param));
 	second.pd = second.id->pd;
-	say(side, 'A');
-	hear(side, 'C');
+	notify(side, 'A');
+	await(side, 'C');
 	EXPECT(pthread_create(&thread, NULL, add_by_processor, words) == 0, "no thread");
 	mrs[0] = offer(&first, side, words, SIZE, RIGHTS);
 	if (file >= 0)
 		close(file);
 	mrs[1] = offer(&second, side, words, SIZE, RIGHTS);
-	hear(side, 'd');
+	await(side, 'd');
 	enough = true;
 	pthread_join(thread, NULL);
 	EXPECT(words[0] == words[1] * BY_PROCESSOR + 2 * ROUNDS, "%llx after %llu by the processor", (unsigned long long)words[0],
@@ -190,12 +190,12 @@ at_once_i(struct side *side)
 	connect_end(&adders[0].end, side);
 	connect_end(&adders[1].end, side);
 	for (int i = 0; i < 2; i++)
-		learn(side, &adders[i].place, sizeof(adders[i].place));
+		receive_bytes(side, &adders[i].place, sizeof(adders[i].place));
 	for (int i = 0; i < 2; i++)
 		EXPECT(pthread_create(&threads[i], NULL, add_by_connection, &adders[i]) == 0, "no thread");
 	for (int i = 0; i < 2; i++)
 		pthread_join(threads[i], NULL);
-	say(side, 'd');
+	notify(side, 'd');
 	close_end(&adders[0].end);
 	close_end(&adders[1].end);
 }
@@ -211,7 +211,7 @@ stopped_t(struct side *side)
 
 	accept_end(&end, side);
 	mr = offer(&end, side, words, SIZE, RIGHTS | IBV_ACCESS_REMOTE_WRITE);
-	hear(side, 'd'); /* here it is stopped */
+	await(side, 'd'); /* here it is stopped */
 	EXPECT(words[0] == 3 * (ROUNDS + 1), "%llu", (unsigned long long)words[0]);
 	EXPECT(words[1] == ROUNDS, "%llu", (unsigned long long)words[1]);
 	close_with_memory(&end, mr);
@@ -229,7 +229,7 @@ stopped_i(struct side *side)
 	struct ibv_mr *mr;
 
 	mr = connect_with_memory(&end, side, words, SIZE);
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	second = place;
 	second.addr += 8;
 	/* the target has taken part in operations of both kinds, and is idle */
@@ -257,7 +257,7 @@ stopped_i(struct side *side)
 	}
 	if (stops)
 		DONE(kill(*side->target_pid, SIGCONT));
-	say(side, 'd');
+	notify(side, 'd');
 	close_with_memory(&end, mr);
 }
 
@@ -277,8 +277,8 @@ refusing(struct side *side, int access, bool unmapped)
 	mr = offer(&end, side, words, SIZE, access);
 	if (unmapped)
 		DONE(mprotect(words, SIZE, PROT_NONE));
-	say(side, 'r');
-	hear(side, 'd');
+	notify(side, 'r');
+	await(side, 'd');
 	DONE(mprotect(words, SIZE, PROT_READ | PROT_WRITE));
 	EXPECT(words[0] == 5 && words[1] == 5, "a word has changed");
 	close_with_memory(&end, mr);
@@ -294,14 +294,14 @@ refused(struct side *side, unsigned at, enum ibv_wc_status expected)
 	struct ibv_wc wc;
 
 	connect_end(&end, side);
-	learn(side, &place, sizeof(place));
-	hear(side, 'r');
+	receive_bytes(side, &place, sizeof(place));
+	await(side, 'r');
 	mr = REG_MR(end.pd, words, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	wc = change(&end, IBV_WR_ATOMIC_FETCH_AND_ADD, mr, words, 1, 0, place.addr + at, place.rkey);
 	EXPECT(wc.status == expected, "%s", ibv_wc_status_str(wc.status));
 	wc = change(&end, IBV_WR_ATOMIC_FETCH_AND_ADD, mr, words, 1, 0, place.addr, place.rkey);
 	EXPECT(wc.status == IBV_WC_WR_FLUSH_ERR && words[0] == 0, "%s", ibv_wc_status_str(wc.status));
-	say(side, 'd');
+	notify(side, 'd');
 	close_with_memory(&end, mr);
 }
 
@@ -362,8 +362,8 @@ window_t(struct side *side)
 	EXPECT(next_send(&end).status == IBV_WC_SUCCESS, "");
 	place.addr = (uintptr_t)(words + 8);
 	place.rkey = mw->rkey;
-	tell(side, &place, sizeof(place));
-	hear(side, 'd');
+	send_bytes(side, &place, sizeof(place));
+	await(side, 'd');
 	EXPECT(words[8] == 42, "%llu", (unsigned long long)words[8]);
 	DONE(ibv_dealloc_mw(mw));
 	close_with_memory(&end, mr);
@@ -378,12 +378,12 @@ window_i(struct side *side)
 	struct ibv_mr *mr;
 
 	connect_end(&end, side);
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	mr = REG_MR(end.pd, words, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	EXPECT(was(&end, IBV_WR_ATOMIC_FETCH_AND_ADD, mr, words, 1, 0, &place) == 40, "");
 	EXPECT(was(&end, IBV_WR_ATOMIC_CMP_AND_SWP, mr, words, 41, 42, &place) == 41, "");
 	EXPECT(transfer(&end, IBV_WR_RDMA_READ, mr, words, 8, place.addr, place.rkey) == IBV_WC_REM_ACCESS_ERR, "a read");
-	say(side, 'd');
+	notify(side, 'd');
 	close_with_memory(&end, mr);
 }
 
@@ -398,7 +398,7 @@ extended_t(struct side *side)
 	accept_end(&end, side);
 	words[0] = 10;
 	mr = offer(&end, side, words, SIZE, RIGHTS);
-	hear(side, 'd');
+	await(side, 'd');
 	EXPECT(words[0] == 3, "%llu", (unsigned long long)words[0]);
 	close_with_memory(&end, mr);
 }
@@ -431,13 +431,13 @@ extended_i(struct side *side)
 	MADE(cq);
 	attr.pd = pd;
 	attr.send_cq = attr.recv_cq = cq;
-	hear(side, 'L');
+	await(side, 'L');
 	DONE(rdma_resolve_route(id, 2000));
 	DONE(rdma_create_qp_ex(id, &attr));
 	DONE(rdma_connect(id, &param));
-	hear(side, 'A');
-	say(side, 'C');
-	learn(side, &place, sizeof(place));
+	await(side, 'A');
+	notify(side, 'C');
+	receive_bytes(side, &place, sizeof(place));
 	mr = REG_MR(pd, words, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	qp = ibv_qp_to_qp_ex(id->qp);
 	MADE(qp);
@@ -465,7 +465,7 @@ extended_i(struct side *side)
 	ibv_wr_start(qp);
 	ibv_wr_atomic_fetch_add(qp, place.rkey, place.addr, 5);
 	EXPECT(ibv_wr_complete(qp) == EINVAL, "no entry");
-	say(side, 'd');
+	notify(side, 'd');
 	rdma_disconnect(id);
 	rdma_destroy_qp(id);
 	DONE(ibv_dereg_mr(mr));

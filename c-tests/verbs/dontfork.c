@@ -65,7 +65,7 @@ waiting_t(struct side *side)
 	struct end end;
 
 	accept_end(&end, side);
-	hear(side, 'd');
+	await(side, 'd');
 	close_end(&end);
 }
 
@@ -94,7 +94,7 @@ kept_i(struct side *side)
 	/* a failed registration changes nothing */
 	EXPECT(ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_REMOTE_WRITE) == NULL && errno == EINVAL);
 	EXPECT(child_has(memory));
-	say(side, 'd');
+	notify(side, 'd');
 	close_end(&end);
 }
 
@@ -150,7 +150,7 @@ results_i(struct side *side)
 	EXPECT((mr == NULL) == marks, "%s", strerror(errno));
 	if (mr != NULL)
 		DONE(ibv_dereg_mr(mr));
-	say(side, 'd');
+	notify(side, 'd');
 	close_end(&end);
 }
 

@@ -12,13 +12,13 @@
 #define LIMIT_MS 10000
 
 void
-tell(struct side *side, const void *what, size_t size)
+send_bytes(struct side *side, const void *what, size_t size)
 {
 	EXPECT(write(side->sync, what, size) == (ssize_t)size, "%s", strerror(errno));
 }
 
 void
-learn(struct side *side, void *what, size_t size)
+receive_bytes(struct side *side, void *what, size_t size)
 {
 	for (size_t got = 0; got < size;) {
 		ssize_t n = read(side->sync, (char *)what + got, size - got);
@@ -102,12 +102,12 @@ accept_end_with(struct end *end, struct side *side, struct ibv_pd *pd, struct ib
 	DONE(rdma_create_ep(&end->listener, found, pd, attr));
 	rdma_freeaddrinfo(found);
 	DONE(rdma_listen(end->listener, 8));
-	say(side, 'L');
+	notify(side, 'L');
 	DONE(rdma_get_request(end->listener, &end->id));
 	DONE(rdma_accept(end->id, &param));
 	end->pd = end->id->pd;
-	say(side, 'A');
-	hear(side, 'C');
+	notify(side, 'A');
+	await(side, 'C');
 }
 
 void
@@ -125,8 +125,8 @@ ask(struct end *end, struct side *side)
 
 	DONE(rdma_connect(end->id, &param));
 	end->pd = end->id->qp->pd;
-	hear(side, 'A');
-	say(side, 'C');
+	await(side, 'A');
+	notify(side, 'C');
 }
 
 void
@@ -135,7 +135,7 @@ connect_end_with(struct end *end, struct side *side, struct ibv_pd *pd, struct i
 	struct rdma_addrinfo *found = find(side, 0);
 
 	memset(end, 0, sizeof(*end));
-	hear(side, 'L');
+	await(side, 'L');
 	DONE(rdma_create_ep(&end->id, found, pd, attr));
 	rdma_freeaddrinfo(found);
 	ask(end, side);
@@ -158,7 +158,7 @@ connect_end_extended(struct end *end, struct side *side, uint64_t send_ops_flags
 	memset(end, 0, sizeof(*end));
 	attr.pd = ibv_alloc_pd(device_of(side, &end->id));
 	MADE(attr.pd);
-	hear(side, 'L');
+	await(side, 'L');
 	DONE(rdma_resolve_route(end->id, 2000));
 	DONE(rdma_create_qp_ex(end->id, &attr));
 	ask(end, side);
@@ -181,7 +181,7 @@ offer(struct end *end, struct side *side, void *memory, size_t length, int acces
 
 	MADE(mr);
 	place = (struct place){(uintptr_t)memory, mr->rkey, (uint32_t)length};
-	tell(side, &place, sizeof(place));
+	send_bytes(side, &place, sizeof(place));
 	return mr;
 }
 
@@ -237,7 +237,7 @@ offer_until_done(struct side *side, size_t length, int access)
 	struct end end;
 	struct ibv_mr *mr = accept_with_memory(&end, side, pages(length), length, access);
 
-	hear(side, 'd');
+	await(side, 'd');
 	close_with_memory(&end, mr);
 }
 

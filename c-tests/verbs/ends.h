@@ -86,8 +86,8 @@ const char *not_soft(void);
 bool maps_memory_of(pid_t other);
 
 /* Sends bytes to the other process, or receives them, over the socket of the harness. */
-void tell(struct side *side, const void *what, size_t size);
-void learn(struct side *side, void *what, size_t size);
+void send_bytes(struct side *side, const void *what, size_t size);
+void receive_bytes(struct side *side, void *what, size_t size);
 
 /* Registers memory and sends its address and key to the other side. */
 struct ibv_mr *offer(struct end *end, struct side *side, void *memory, size_t length, int access);

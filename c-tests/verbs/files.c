@@ -106,7 +106,7 @@ counters_t(struct side *side)
 
 	setenv("SOFTVERBS_LOCAL", "0", 1);
 	make_rc(&rc, side, (struct rc_terms){.mtu = IBV_MTU_1024});
-	hear(side, 'w');
+	await(side, 'w');
 	EXPECT(counter("port_rcv_packets") >= 4 && counter("port_rcv_data") >= 1024, "%lu", counter("port_rcv_packets"));
 	EXPECT(counter("port_xmit_packets") >= 1, "");
 	close_rc(&rc);
@@ -125,7 +125,7 @@ counters_i(struct side *side)
 	EXPECT(wc.status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(wc.status));
 	EXPECT(counter("port_xmit_packets") >= 4 && counter("port_xmit_data") >= 1024, "%lu", counter("port_xmit_packets"));
 	EXPECT(counter("port_rcv_packets") >= 1 && counter("port_rcv_errors") == 0, "");
-	say(side, 'w');
+	notify(side, 'w');
 	close_rc(&rc);
 }
 

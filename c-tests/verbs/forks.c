@@ -58,7 +58,7 @@ start(struct traffic *traffic, struct side *side)
 {
 	memset(traffic, 0, sizeof(*traffic));
 	connect_end(&traffic->end, side);
-	learn(side, &traffic->place, sizeof(traffic->place));
+	receive_bytes(side, &traffic->place, sizeof(traffic->place));
 	traffic->out = pages(SIZE);
 	traffic->in = pages(SIZE);
 	traffic->from = REG_MR(traffic->end.pd, traffic->out, SIZE, 0);
@@ -158,12 +158,12 @@ forking_t(struct side *side, bool init)
 	mr = accept_with_memory(&end, side, memory, SIZE, FULL);
 	fork_children();
 	child = sleeping_child();
-	say(side, 'f');
-	hear(side, 'f');
+	notify(side, 'f');
+	await(side, 'f');
 	/* the connection has not ended */
 	EXPECT(poll(&(struct pollfd){.fd = end.id->channel->fd, .events = POLLIN}, 1, 0) == 0, "an event");
-	say(side, 'e');
-	hear(side, 'd');
+	notify(side, 'e');
+	await(side, 'd');
 	/* the last writes of the peer are in the memory of this process, not in the child's copy */
 	check_pattern(memory, SIZE, LAST, "the target's memory");
 	end_child(child);
@@ -184,13 +184,13 @@ forking_i(struct side *side, bool init)
 	fds = count_fds();
 	fork_children();
 	child = sleeping_child();
-	hear(side, 'f');
+	await(side, 'f');
 	wait_for_rounds(&traffic, ROUNDS);
-	say(side, 'f');
-	hear(side, 'e');
+	notify(side, 'f');
+	await(side, 'e');
 	EXPECT(count_fds() == fds, "%u descriptors, there were %u", count_fds(), fds);
 	finish(&traffic);
-	say(side, 'd');
+	notify(side, 'd');
 	close_all(&traffic);
 	end_child(child);
 }
@@ -236,7 +236,7 @@ destroying_i(struct side *side)
 	wait_for_rounds(&traffic, ROUNDS);
 	finish(&traffic);
 	close_all(&traffic);
-	say(side, 'd');
+	notify(side, 'd');
 }
 
 /* A child has its own objects and connections, while those of its parent continue. */
@@ -259,7 +259,7 @@ connecting_t(struct side *side)
 	pid_t pid;
 
 	mr = accept_with_memory(&end, side, memory, SIZE, FULL);
-	hear(side, 'c');
+	await(side, 'c');
 	/* the listener of this process uses the port, and the child must not use that listener */
 	DONE(rdma_destroy_id(end.listener));
 	end.listener = NULL;
@@ -270,8 +270,8 @@ connecting_t(struct side *side)
 		_exit(7);
 	}
 	EXPECT(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 7, "the child ended with status 0x%x", status);
-	say(side, 'e');
-	hear(side, 'd');
+	notify(side, 'e');
+	await(side, 'd');
 	close_with_memory(&end, mr);
 }
 
@@ -283,7 +283,7 @@ connecting_i(struct side *side)
 
 	start(&traffic, side);
 	wait_for_rounds(&traffic, ROUNDS);
-	say(side, 'c');
+	notify(side, 'c');
 	pid = fork();
 	EXPECT(pid >= 0, "%s", strerror(errno));
 	if (pid == 0) {
@@ -294,15 +294,15 @@ connecting_i(struct side *side)
 		wait_for_rounds(&own, ROUNDS);
 		finish(&own);
 		close_all(&own);
-		say(side, 'd');
+		notify(side, 'd');
 		_exit(7);
 	}
 	reap(pid);
-	hear(side, 'e');
+	await(side, 'e');
 	wait_for_rounds(&traffic, ROUNDS);
 	finish(&traffic);
 	close_all(&traffic);
-	say(side, 'd');
+	notify(side, 'd');
 }
 
 const struct test forks[] = {

@@ -30,7 +30,7 @@ untouched_t(struct side *side)
 	accept_end(&end, side);
 	memset(memory, 't', SIZE);
 	mr = offer(&end, side, memory, SIZE, FULL);
-	hear(side, 'd');
+	await(side, 'd');
 	check_bytes(memory, SIZE, 't', "the target's memory");
 	close_with_memory(&end, mr);
 }
@@ -73,7 +73,7 @@ open_lists(struct lists *lists, struct side *side)
 
 	connect_end_with(&lists->end, side, NULL, &attr);
 	lists->cap = attr.cap;
-	learn(side, &lists->place, sizeof(lists->place));
+	receive_bytes(side, &lists->place, sizeof(lists->place));
 	lists->memory = pages(SIZE);
 	lists->mr = REG_MR(lists->end.pd, lists->memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	lists->one = (struct ibv_sge){(uintptr_t)lists->memory, 8, lists->mr->lkey};
@@ -90,7 +90,7 @@ close_lists(struct lists *lists, struct side *side)
 	EXPECT(transfer(&lists->end, IBV_WR_RDMA_READ, lists->mr, lists->memory, SIZE, lists->place.addr, lists->place.rkey) ==
 		IBV_WC_SUCCESS, "");
 	check_bytes(lists->memory, SIZE, 't', "what was read");
-	say(side, 'd');
+	notify(side, 'd');
 	DONE(ibv_dereg_mr(lists->mr));
 	close_end(&lists->end);
 }
@@ -206,7 +206,7 @@ local_i(struct side *side, enum local what)
 	struct ibv_wc wc;
 
 	connect_end(&end, side);
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	memset(memory, 'i', SIZE);
 	other = ibv_alloc_pd(end.id->verbs);
 	MADE(other);
@@ -234,7 +234,7 @@ local_i(struct side *side, enum local what)
 	if (what != GONE)
 		DONE(ibv_dereg_mr(mr));
 	DONE(ibv_dealloc_pd(other));
-	say(side, 'd');
+	notify(side, 'd');
 	close_end(&end);
 }
 
@@ -271,8 +271,8 @@ remote_t(struct side *side, enum local what)
 		place.addr -= 1;
 	if (what == NO_SUCH_KEY)
 		place.rkey = ~mr->rkey;
-	tell(side, &place, sizeof(place));
-	hear(side, 'd');
+	send_bytes(side, &place, sizeof(place));
+	await(side, 'd');
 	if (what != GONE)
 		DONE(ibv_dereg_mr(mr));
 	DONE(ibv_dealloc_pd(other));
@@ -288,11 +288,11 @@ remote_i(struct side *side)
 	struct ibv_mr *mr;
 
 	mr = connect_with_memory(&end, side, memory, SIZE);
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	memset(memory, 'i', SIZE);
 	EXPECT_TRANSFER(IBV_WC_REM_ACCESS_ERR, &end, IBV_WR_RDMA_READ, mr, memory, place.length, place.addr, place.rkey);
 	check_bytes(memory, SIZE, 'i', "the initiator's memory");
-	say(side, 'd');
+	notify(side, 'd');
 	close_with_memory(&end, mr);
 }
 
@@ -320,7 +320,7 @@ receive_t(struct side *side, bool is_short)
 	if (!is_short)
 		DONE(ibv_dereg_mr(mr));
 	DONE(ibv_post_recv(end.id->qp, &wr, &bad));
-	say(side, 'r');
+	notify(side, 'r');
 	wc = next_recv(&end);
 	/* rxe reports the same error for both */
 	EXPECT(wc.wr_id == 6 && wc.status == (on_device() ? IBV_WC_LOC_QP_OP_ERR : is_short ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR), "%s",
@@ -331,7 +331,7 @@ receive_t(struct side *side, bool is_short)
 	} else {
 		DONE(ibv_dereg_mr(mr));
 	}
-	hear(side, 'd');
+	await(side, 'd');
 	close_end(&end);
 }
 
@@ -348,10 +348,10 @@ message_i(struct side *side)
 		.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE}, *bad;
 
 	connect_end(&end, side);
-	hear(side, 'r');
+	await(side, 'r');
 	DONE(ibv_post_send(end.id->qp, &wr, &bad));
 	next_send(&end); /* it may complete before it fails at the target */
-	say(side, 'd');
+	notify(side, 'd');
 	close_end(&end);
 }
 
@@ -697,7 +697,7 @@ destroyed_i(struct side *side)
 	MADE(cq);
 	attr.send_cq = attr.recv_cq = cq;
 	connect_end_with(&end, side, pd, &attr);
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	mr = REG_MR(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	sge.lkey = mr->lkey;
 	wr.wr.rdma.remote_addr = place.addr;
@@ -720,7 +720,7 @@ destroyed_i(struct side *side)
 	rdma_disconnect(end.id);
 	rdma_destroy_id(end.id);
 	rdma_destroy_id(device_id);
-	say(side, 'd');
+	notify(side, 'd');
 }
 
 const struct test hostile[] = {

@@ -96,9 +96,9 @@ fatal_t(struct side *side)
 
 	accept_end(&end, side);
 	place.addr = (uintptr_t)pages(SIZE);
-	tell(side, &place, sizeof(place));
+	send_bytes(side, &place, sizeof(place));
 	expect_event(end.id->verbs, IBV_EVENT_QP_FATAL, end.id->qp);
-	hear(side, 'd');
+	await(side, 'd');
 	close_end(&end);
 }
 
@@ -113,12 +113,12 @@ fatal_i(struct side *side)
 
 	connect_end(&end, side);
 	fd.fd = end.id->verbs->async_fd;
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	mr = REG_MR(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	EXPECT(poll(&fd, 1, 0) == 0, "an event of a connection that works");
 	EXPECT_TRANSFER(IBV_WC_REM_ACCESS_ERR, &end, IBV_WR_RDMA_READ, mr, memory, SIZE, place.addr, 0x12345);
 	expect_event(end.id->verbs, IBV_EVENT_QP_FATAL, end.id->qp);
-	say(side, 'd');
+	notify(side, 'd');
 	close_with_memory(&end, mr);
 }
 
@@ -157,7 +157,7 @@ overrun(struct side *side, bool ignored, struct end *end, struct ibv_cq **cq)
 	*cq = ibv_cq_ex_to_cq(queue);
 	attr.send_cq = attr.recv_cq = *cq;
 	connect_end_with(end, side, NULL, &attr);
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	mr = REG_MR(end->pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	for (unsigned i = 0; i < WRITES; i++) {
 		struct ibv_sge sge = {(uintptr_t)memory, 8, mr->lkey};
@@ -198,7 +198,7 @@ overrun_i(struct side *side)
 	ibv_ack_async_event(&event);
 	expect_event(end.id->verbs, IBV_EVENT_QP_FATAL, end.id->qp);
 	EXPECT(poll(&fd, 1, 0) == 0, "a third event");
-	say(side, 'd');
+	notify(side, 'd');
 	close_end(&end);
 	DONE(ibv_destroy_cq(cq));
 }
@@ -217,7 +217,7 @@ roomy(struct side *side, bool ignored)
 	EXPECT(overrun(side, ignored, &end, &cq) == WRITES, "");
 	fd.fd = end.id->verbs->async_fd;
 	EXPECT(poll(&fd, 1, 0) == 0, "an event");
-	say(side, 'd');
+	notify(side, 'd');
 	close_end(&end);
 	DONE(ibv_destroy_cq(cq));
 }
@@ -254,13 +254,13 @@ unreceived_t(struct side *side)
 	DONE(rdma_create_ep(&listener, found, NULL, &attr));
 	rdma_freeaddrinfo(found);
 	DONE(rdma_listen(listener, 1));
-	say(side, 'L');
+	notify(side, 'L');
 	DONE(rdma_get_request(listener, &id));
 	DONE(rdma_accept(id, &param));
 	fd.fd = id->verbs->async_fd;
-	say(side, 'A');
-	hear(side, 'C');
-	hear(side, 's');
+	notify(side, 'A');
+	await(side, 'C');
+	await(side, 's');
 	EXPECT(poll(&fd, 1, 400) == 0, "it was not repeated");
 	expect_event(id->verbs, IBV_EVENT_QP_FATAL, id->qp);
 	rdma_disconnect(id);
@@ -277,7 +277,7 @@ unreceived_i(struct side *side)
 
 	mr = connect_with_memory(&end, side, memory, SIZE);
 	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_SEND, mr, memory, 8, 0, 0);
-	say(side, 's');
+	notify(side, 's');
 	expect_event(end.id->verbs, IBV_EVENT_QP_FATAL, end.id->qp);
 	close_with_memory(&end, mr);
 }
@@ -299,14 +299,14 @@ last_wqe_t(struct side *side)
 	DONE(rdma_create_ep(&listener, found, NULL, NULL));
 	rdma_freeaddrinfo(found);
 	DONE(rdma_listen(listener, 1));
-	say(side, 'L');
+	notify(side, 'L');
 	DONE(rdma_get_request(listener, &id));
 	DONE(rdma_create_srq(id, NULL, &init));
 	attr.srq = id->srq;
 	DONE(rdma_create_qp(id, NULL, &attr));
 	DONE(rdma_accept(id, &param));
-	say(side, 'A');
-	hear(side, 'C');
+	notify(side, 'A');
+	await(side, 'C');
 	expect_event(id->verbs, IBV_EVENT_QP_LAST_WQE_REACHED, id->qp);
 	rdma_disconnect(id);
 	rdma_destroy_ep(id);
@@ -331,7 +331,7 @@ extended_t(struct side *side)
 	struct ibv_mr *mr;
 
 	mr = accept_with_memory(&end, side, memory, SIZE, FULL);
-	hear(side, 'd');
+	await(side, 'd');
 	EXPECT(memcmp(memory, "inline data", 11) == 0, "%.11s", memory);
 	EXPECT(memcmp(memory + 64, "from memory", 11) == 0, "%.11s", memory + 64);
 	close_with_memory(&end, mr);
@@ -361,13 +361,13 @@ extended_i(struct side *side)
 	MADE(pd);
 	attr.pd = pd;
 	attr.send_cq = attr.recv_cq = ibv_cq_ex_to_cq(cq);
-	hear(side, 'L');
+	await(side, 'L');
 	DONE(rdma_resolve_route(id, 2000));
 	DONE(rdma_create_qp_ex(id, &attr));
 	DONE(rdma_connect(id, &param));
-	hear(side, 'A');
-	say(side, 'C');
-	learn(side, &place, sizeof(place));
+	await(side, 'A');
+	notify(side, 'C');
+	receive_bytes(side, &place, sizeof(place));
 	mr = REG_MR(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	strcpy(memory, "from memory");
 	qp = ibv_qp_to_qp_ex(id->qp);
@@ -423,7 +423,7 @@ extended_i(struct side *side)
 		ibv_end_poll(cq);
 	}
 	EXPECT(memcmp(memory + 200, "inline data", 11) == 0, "%.11s", memory + 200);
-	say(side, 'd');
+	notify(side, 'd');
 	rdma_disconnect(id);
 	rdma_destroy_qp(id);
 	DONE(ibv_dereg_mr(mr));
@@ -479,13 +479,13 @@ times_i(struct side *side)
 	MADE(cq);
 	MADE(pd);
 	attr.send_cq = attr.recv_cq = ibv_cq_ex_to_cq(cq);
-	hear(side, 'L');
+	await(side, 'L');
 	DONE(rdma_resolve_route(id, 2000));
 	DONE(rdma_create_qp(id, pd, &attr));
 	DONE(rdma_connect(id, &param));
-	hear(side, 'A');
-	say(side, 'C');
-	learn(side, &place, sizeof(place));
+	await(side, 'A');
+	notify(side, 'C');
+	receive_bytes(side, &place, sizeof(place));
 	mr = REG_MR(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	for (int i = 0; i < 3; i++) {
 		uint64_t before = device_time(device), wall_before = wall_time(), after, wall_after, time, wall;
@@ -511,7 +511,7 @@ times_i(struct side *side)
 		EXPECT(last < time, "not in order");
 		last = time;
 	}
-	say(side, 'd');
+	notify(side, 'd');
 	rdma_disconnect(id);
 	rdma_destroy_qp(id);
 	DONE(ibv_dereg_mr(mr));
@@ -541,7 +541,7 @@ order_t(struct side *side)
 	rdma_freeaddrinfo(found);
 	DONE(rdma_listen(listener, AT_ONCE));
 	for (int round = 0; round < ROUNDS; round++) {
-		say(side, 'L');
+		notify(side, 'L');
 		for (unsigned i = 0; i < AT_ONCE; i++) {
 			struct rdma_cm_event *event;
 			struct rdma_cm_id *id;
@@ -572,7 +572,7 @@ order_i(struct side *side)
 	MADE(channel);
 	DONE(rdma_getaddrinfo(side->addr, side->port, &hints, &found));
 	for (int round = 0; round < ROUNDS; round++) {
-		hear(side, 'L');
+		await(side, 'L');
 		for (unsigned i = 0; i < AT_ONCE; i++) {
 			DONE(rdma_create_id(channel, &ids[i], NULL, RDMA_PS_TCP));
 			DONE(rdma_resolve_addr(ids[i], NULL, found->ai_dst_addr, 2000));
@@ -626,7 +626,7 @@ states_i(struct side *side)
 	EXPECT(wc.wr_id == 5 && wc.status == IBV_WC_WR_FLUSH_ERR, "%s", ibv_wc_status_str(wc.status));
 	DONE(ibv_query_qp(end.id->qp, &attr, IBV_QP_STATE, &init));
 	EXPECT(attr.qp_state == IBV_QPS_ERR, "state %d", attr.qp_state);
-	say(side, 'd');
+	notify(side, 'd');
 	close_end(&end);
 }
 
@@ -693,7 +693,7 @@ ack_timeout_i(struct side *side)
 	struct rdma_cm_id *id;
 	uint8_t timeout = 17;
 
-	hear(side, 'L');
+	await(side, 'L');
 	DONE(rdma_getaddrinfo(side->addr, side->port, &hints, &found));
 	DONE(rdma_create_ep(&id, found, NULL, &init));
 	rdma_freeaddrinfo(found);
@@ -701,9 +701,9 @@ ack_timeout_i(struct side *side)
 	DONE(rdma_connect(id, &param));
 	DONE(ibv_query_qp(id->qp, &attr, IBV_QP_TIMEOUT, &init));
 	EXPECT(attr.timeout == timeout, "%u", attr.timeout);
-	hear(side, 'A');
-	say(side, 'C');
-	say(side, 'd');
+	await(side, 'A');
+	notify(side, 'C');
+	notify(side, 'd');
 	rdma_disconnect(id);
 	rdma_destroy_ep(id);
 }
@@ -714,7 +714,7 @@ states_t(struct side *side)
 	struct end end;
 
 	accept_end(&end, side);
-	hear(side, 'd');
+	await(side, 'd');
 	close_end(&end);
 }
 

@@ -66,8 +66,8 @@ gid_index(struct ibv_context *device)
 void
 meet(struct rc *rc)
 {
-	say(rc->side, 'm');
-	hear(rc->side, 'm');
+	notify(rc->side, 'm');
+	await(rc->side, 'm');
 }
 
 static void
@@ -211,8 +211,8 @@ ready_to_receive(struct rc *rc, int i)
 	struct identity other;
 
 	DONE(ibv_query_gid(rc->device, 1, index, &own.gid));
-	tell(rc->side, &own, sizeof(own));
-	learn(rc->side, &other, sizeof(other));
+	send_bytes(rc->side, &own, sizeof(own));
+	receive_bytes(rc->side, &other, sizeof(other));
 	rc->peer = other.place;
 	rc->numbers[i] = other.number;
 	to.grh.dgid = other.gid;

@@ -35,7 +35,7 @@ late_receive_t(struct side *side)
 	struct rc rc;
 
 	make_rc(&rc, side, (struct rc_terms){.rnr_timer = 13});
-	hear(side, 's');
+	await(side, 's');
 	sleep_ms(100);
 	for (uint64_t i = 0; i < 8; i++) {
 		post_receive(&rc, 0, i, 0, 4096);
@@ -59,7 +59,7 @@ late_receive_i(struct side *side)
 	start = now_ms();
 	for (uint64_t i = 0; i < 8; i++)
 		post(&rc, 0, IBV_WR_SEND, i, 0, 4000);
-	say(side, 's');
+	notify(side, 's');
 	for (uint64_t i = 0; i < 8; i++)
 		expect_sent(&rc, i, IBV_WC_SUCCESS);
 	EXPECT(now_ms() - start >= 95, "%llu ms", (unsigned long long)(now_ms() - start));
@@ -320,7 +320,7 @@ asleep_t(struct side *side)
 	post_receive(&rc, 0, 1, 0, 64);
 	meet(&rc);
 	sleep_ms(1000);
-	say(side, 'a');
+	notify(side, 'a');
 	expect_received(&rc, 1, IBV_WC_SUCCESS);
 	meet(&rc);
 	close_rc(&rc);
@@ -344,7 +344,7 @@ asleep_i(struct side *side)
 	EXPECT(fcntl(side->sync, F_SETFL, flags | O_NONBLOCK) == 0, "");
 	EXPECT(read(side->sync, &point, 1) == -1, "the target has slept meanwhile");
 	EXPECT(fcntl(side->sync, F_SETFL, flags) == 0, "");
-	hear(side, 'a');
+	await(side, 'a');
 	meet(&rc);
 	close_rc(&rc);
 }

@@ -221,7 +221,7 @@ flush_t(struct side *side)
 	make_rc(&rc, side, (struct rc_terms){.length = LENGTH, .operations = WITH_FLUSH, .access = GLOBAL, .region = GLOBAL});
 	EXPECT((capabilities(rc.device) & DEVICE_FLUSH_GLOBAL) != 0, "the device has no flush");
 	for (uint64_t n = 1; n <= ROUNDS; n++) {
-		hear(side, 'f');
+		await(side, 'f');
 		check_pattern(rc.memory + RECORDS + n * RECORD, RECORD, (uint32_t)n, "the record");
 	}
 	meet(&rc);
@@ -249,7 +249,7 @@ flush_i(struct side *side)
 		wc = next_of(rc.send_cq);
 		EXPECT(wc.status == IBV_WC_SUCCESS && wc.wr_id == 1000 + n, "%s", ibv_wc_status_str(wc.status));
 		EXPECT((int)wc.opcode == WC_FLUSH, "opcode %d", wc.opcode);
-		say(side, 'f');
+		notify(side, 'f');
 	}
 	meet(&rc);
 	close_rc(&rc);

@@ -66,12 +66,12 @@ writes(struct rc *rc)
 		post_wr(rc, 0, &wr);
 		expect_sent(rc, i, IBV_WC_SUCCESS);
 		expect_sent(rc, 100 + i, IBV_WC_SUCCESS);
-		hear(rc->side, 'v');
+		await(rc->side, 'v');
 		wr = request(&entry, rc, IBV_WR_RDMA_WRITE_WITH_IMM, 200 + i, 0, sizes[i]);
 		wr.imm_data = htonl(1000 + i);
 		post_wr(rc, 0, &wr);
 		expect_sent(rc, 200 + i, IBV_WC_SUCCESS);
-		hear(rc->side, 'v');
+		await(rc->side, 'v');
 	}
 }
 
@@ -89,7 +89,7 @@ writes_arrive(struct rc *rc)
 			EXPECT((wc.wc_flags & IBV_WC_WITH_IMM) != 0 && wc.imm_data == htonl(imm), "%u", ntohl(wc.imm_data));
 			EXPECT(wc.byte_len == (imm == i ? 0 : sizes[i]) && wc.qp_num == rc->qps[0]->qp_num, "%u bytes", wc.byte_len);
 			check_message(rc, sizes[i], i, "what was written");
-			say(rc->side, 'v');
+			notify(rc->side, 'v');
 		}
 }
 
@@ -109,11 +109,11 @@ static void
 reads(struct rc *rc)
 {
 	for (uint32_t i = 0; i < COUNT(sizes); i++) {
-		hear(rc->side, 'f');
+		await(rc->side, 'f');
 		post(rc, 0, IBV_WR_RDMA_READ, i, 0, sizes[i]);
 		expect_sent(rc, i, IBV_WC_SUCCESS);
 		check_message(rc, sizes[i], i, "what was read");
-		say(rc->side, 'v');
+		notify(rc->side, 'v');
 	}
 }
 
@@ -122,8 +122,8 @@ are_read(struct rc *rc)
 {
 	for (uint32_t i = 0; i < COUNT(sizes); i++) {
 		fill_pattern(rc->memory, sizes[i], i);
-		say(rc->side, 'f');
-		hear(rc->side, 'v');
+		notify(rc->side, 'f');
+		await(rc->side, 'v');
 	}
 }
 
@@ -152,7 +152,7 @@ sends(struct rc *rc)
 			.opcode = i % 2 == 0 ? IBV_WR_SEND : IBV_WR_SEND_WITH_IMM, .imm_data = htonl(i)};
 
 		fill_pattern(rc->memory, sizes[i], i);
-		hear(rc->side, 'p');
+		await(rc->side, 'p');
 		post_wr(rc, 0, &wr);
 		expect_sent(rc, i, IBV_WC_SUCCESS);
 	}
@@ -169,7 +169,7 @@ sends_arrive(struct rc *rc)
 		struct ibv_wc wc;
 
 		DONE(ibv_post_recv(rc->qps[0], &wr, &bad));
-		say(rc->side, 'p');
+		notify(rc->side, 'p');
 		wc = next_of(rc->recv_cq);
 		EXPECT(wc.status == IBV_WC_SUCCESS && wc.wr_id == i && wc.opcode == IBV_WC_RECV, "%s", ibv_wc_status_str(wc.status));
 		EXPECT(wc.byte_len == sizes[i], "%u bytes instead of %u", wc.byte_len, sizes[i]);
@@ -199,14 +199,14 @@ inline_t(struct side *side)
 	make_rc(&rc, side, (struct rc_terms){0});
 	for (uint32_t i = 0; i <= RC_INLINE; i++)
 		post_receive(&rc, 0, i, 2048, RC_INLINE);
-	say(side, 'p');
+	notify(side, 'p');
 	for (uint32_t i = 0; i <= RC_INLINE; i++) {
 		struct ibv_wc wc = next_of(rc.recv_cq);
 
 		EXPECT(wc.status == IBV_WC_SUCCESS && wc.wr_id == i && wc.byte_len == i, "%s", ibv_wc_status_str(wc.status));
 		check_pattern(rc.memory + 2048, i, i, "what was sent");
 		check_pattern(rc.memory, i, 1000 + i, "what was written");
-		say(side, 'n');
+		notify(side, 'n');
 	}
 	meet(&rc);
 	close_rc(&rc);
@@ -218,7 +218,7 @@ inline_i(struct side *side)
 	struct rc rc;
 
 	make_rc(&rc, side, (struct rc_terms){0});
-	hear(side, 'p');
+	await(side, 'p');
 	for (uint32_t i = 0; i <= RC_INLINE; i++) {
 		char bytes[RC_INLINE + 1];
 		struct ibv_sge entry;
@@ -235,7 +235,7 @@ inline_i(struct side *side)
 		post_wr(&rc, 0, &wr);
 		memset(bytes, 0xee, sizeof(bytes));
 		expect_sent(&rc, i, IBV_WC_SUCCESS);
-		hear(side, 'n');
+		await(side, 'n');
 	}
 	meet(&rc);
 	close_rc(&rc);
@@ -322,7 +322,7 @@ stopped_words_t(struct side *side)
 	make_rc(&rc, side, (struct rc_terms){.sealed = true});
 	wait_until_shared();
 	meet(&rc);
-	hear(side, 'e'); /* here it is stopped */
+	await(side, 'e'); /* here it is stopped */
 	EXPECT(*(uint64_t *)rc.memory == ADDS + 1, "%llu", (unsigned long long)*(uint64_t *)rc.memory);
 	EXPECT(*(uint64_t *)(rc.memory + 8) == ADDS, "%llu", (unsigned long long)*(uint64_t *)(rc.memory + 8));
 	close_rc(&rc);
@@ -370,7 +370,7 @@ stopped_words_i(struct side *side)
 	}
 	if (stops)
 		EXPECT(kill(*side->target_pid, SIGCONT) == 0, "");
-	say(side, 'e');
+	notify(side, 'e');
 	close_rc(&rc);
 }
 
@@ -387,7 +387,7 @@ srq_t(struct side *side)
 	make_rc(&rc, side, (struct rc_terms){.qps = RC_QPS, .shared = true, .length = SLOTS * SLOT, .timeout = LONG_TIMEOUT});
 	for (uint64_t slot = 0; slot < SLOTS; slot++)
 		post_receive(&rc, 0, slot, slot * SLOT, SLOT);
-	say(side, 'p');
+	notify(side, 'p');
 	for (int n = 0; n < RC_QPS * EACH; n++) {
 		struct ibv_wc wc = next_of(rc.recv_cq);
 		uint32_t i = 0;
@@ -437,7 +437,7 @@ srq_i(struct side *side)
 	make_rc(&rc, side, (struct rc_terms){.qps = RC_QPS, .length = RC_QPS * SLOT, .timeout = LONG_TIMEOUT});
 	for (uint32_t i = 0; i < RC_QPS; i++)
 		fill_pattern(rc.memory + i * SLOT, SLOT, i);
-	hear(side, 'p');
+	await(side, 'p');
 	for (uint32_t n = 0; n < EACH; n++) {
 		for (uint32_t i = 0; i < RC_QPS; i++) {
 			struct ibv_sge entry;
@@ -580,7 +580,7 @@ stopped_t(struct side *side)
 	for (uint64_t n = 0; n < STOPPED_SENDS; n++)
 		expect_received(&rc, n, IBV_WC_SUCCESS);
 	meet(&rc);
-	hear(side, 'e'); /* here it is stopped */
+	await(side, 'e'); /* here it is stopped */
 	close_rc(&rc);
 }
 
@@ -607,7 +607,7 @@ stopped_i(struct side *side)
 	for (uint64_t n = 1; n < STOPPED_SENDS; n++)
 		expect_sent(&rc, n, IBV_WC_WR_FLUSH_ERR);
 	EXPECT(kill(*side->target_pid, SIGCONT) == 0, "");
-	say(side, 'e');
+	notify(side, 'e');
 	close_rc(&rc);
 }
 

@@ -14,7 +14,7 @@ stays_until_done(struct side *side)
 	struct end end;
 
 	accept_end(&end, side);
-	hear(side, 'd');
+	await(side, 'd');
 	close_end(&end);
 }
 
@@ -31,7 +31,7 @@ refused_i(struct side *side)
 	EXPECT(ibv_reg_mr(end.pd, (void *)4096, SIZE, IBV_ACCESS_LOCAL_WRITE) == NULL && errno == EFAULT, "%s", strerror(errno));
 	DONE(mprotect(memory, SIZE, PROT_READ));
 	EXPECT(ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE) == NULL && errno == EFAULT, "%s", strerror(errno));
-	say(side, 'd');
+	notify(side, 'd');
 	close_end(&end);
 }
 
@@ -50,7 +50,7 @@ object_i(struct side *side)
 	EXPECT(first->rkey != second->rkey && first->lkey != second->lkey, "");
 	DONE(ibv_dereg_mr(first));
 	DONE(ibv_dereg_mr(second));
-	say(side, 'd');
+	notify(side, 'd');
 	close_end(&end);
 }
 
@@ -77,7 +77,7 @@ right_t(struct side *side, const struct right *right)
 	accept_end(&end, side);
 	memset(memory, 't', SIZE);
 	mr = offer(&end, side, memory, SIZE, right->access);
-	hear(side, 'd');
+	await(side, 'd');
 	check_bytes(memory, SIZE, right->permitted == IBV_WR_RDMA_WRITE ? 'i' : 't', "the target's memory");
 	close_with_memory(&end, mr);
 }
@@ -94,7 +94,7 @@ right_i(struct side *side, const struct right *right)
 	connect_end(&end, side);
 	memset(memory, 'i', SIZE);
 	mr = REG_MR(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, right->permitted, mr, memory, SIZE, place.addr, place.rkey);
 	if (right->permitted == IBV_WR_RDMA_READ)
 		check_bytes(memory, SIZE, 't', "what was read");
@@ -105,7 +105,7 @@ right_i(struct side *side, const struct right *right)
 		status = transfer(&end, right->permitted, mr, memory, 1, place.addr, place.rkey);
 	EXPECT(status != IBV_WC_SUCCESS, "");
 	check_bytes(memory, SIZE, 'x', "the initiator's memory");
-	say(side, 'd');
+	notify(side, 'd');
 	close_with_memory(&end, mr);
 }
 
@@ -138,8 +138,8 @@ shifted_t(struct side *side, enum shift shift)
 	MADE(mr);
 	EXPECT(mr->addr == memory + SIZE && mr->length == SIZE, "the object does not contain the address of the memory");
 	place.rkey = mr->rkey;
-	tell(side, &place, sizeof(place));
-	hear(side, 'd');
+	send_bytes(side, &place, sizeof(place));
+	await(side, 'd');
 	check_bytes(memory, SIZE, 0, "the memory before the region");
 	check_bytes(memory + SIZE, 64, 0, "the memory before the target");
 	check_bytes(memory + SIZE + 64, 64, 'i', "the target");
@@ -160,11 +160,11 @@ shifted_i(struct side *side)
 	/* the local region has an iova, too */
 	mr = ibv_reg_mr_iova(end.pd, memory, SIZE, 0x7770000000, IBV_ACCESS_LOCAL_WRITE);
 	MADE(mr);
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_WRITE, mr, (void *)(uintptr_t)(0x7770000000 + 10), 64, place.addr + 64, place.rkey);
 	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_READ, mr, (void *)(uintptr_t)(0x7770000000 + 100), 64, place.addr + 64, place.rkey);
 	check_bytes(memory + 100, 64, 'i', "what was read");
-	say(side, 'd');
+	notify(side, 'd');
 	close_with_memory(&end, mr);
 }
 
@@ -188,12 +188,12 @@ implicit_t(struct side *side)
 	memory = pages(SIZE); /* mapped after the registration */
 	place.addr = (uintptr_t)memory;
 	place.rkey = mr->rkey;
-	tell(side, &place, sizeof(place));
-	hear(side, 'w');
+	send_bytes(side, &place, sizeof(place));
+	await(side, 'w');
 	check_bytes(memory, SIZE, 'i', "the target's memory");
 	DONE(munmap(memory, SIZE));
-	say(side, 'u');
-	hear(side, 'd');
+	notify(side, 'u');
+	await(side, 'd');
 	close_with_memory(&end, mr);
 }
 
@@ -209,15 +209,15 @@ implicit_i(struct side *side)
 	connect_end(&end, side);
 	memset(memory, 'i', SIZE);
 	mr = REG_MR(end.pd, NULL, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_WRITE, mr, memory, SIZE, place.addr, place.rkey);
 	/* the read completes after the write was placed */
 	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_READ, mr, memory, 1, place.addr, place.rkey);
-	say(side, 'w');
-	hear(side, 'u');
+	notify(side, 'w');
+	await(side, 'u');
 	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, SIZE, place.addr, place.rkey);
 	EXPECT(status != IBV_WC_SUCCESS, "unmapped memory was read");
-	say(side, 'd');
+	notify(side, 'd');
 	close_with_memory(&end, mr);
 }
 
@@ -235,8 +235,8 @@ implicit_right_t(struct side *side)
 	mr = REG_MR(end.pd, NULL, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND);
 	place.addr = (uintptr_t)memory;
 	place.rkey = mr->rkey;
-	tell(side, &place, sizeof(place));
-	hear(side, 'd');
+	send_bytes(side, &place, sizeof(place));
+	await(side, 'd');
 	check_bytes(memory, SIZE, 't', "the target's memory");
 	close_with_memory(&end, mr);
 }
@@ -257,12 +257,12 @@ on_demand_t(struct side *side)
 	place.addr = (uintptr_t)memory;
 	place.rkey = mr->rkey;
 	DONE(mprotect(memory, SIZE, PROT_READ | PROT_WRITE));
-	tell(side, &place, sizeof(place));
-	hear(side, 'w');
+	send_bytes(side, &place, sizeof(place));
+	await(side, 'w');
 	check_bytes(memory, SIZE, 'i', "the target's memory");
 	DONE(mprotect(memory, SIZE, PROT_NONE));
-	say(side, 'u');
-	hear(side, 'd');
+	notify(side, 'u');
+	await(side, 'd');
 	close_with_memory(&end, mr);
 }
 

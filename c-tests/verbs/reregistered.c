@@ -25,13 +25,13 @@ translation_t(struct side *side)
 	mr = offer(&end, side, old, SIZE, FULL);
 	lkey = mr->lkey;
 	rkey = mr->rkey;
-	hear(side, 'o');
+	await(side, 'o');
 	DONE(ibv_rereg_mr(mr, TRANSLATION, NULL, new, 2 * SIZE, 0));
 	EXPECT(mr->lkey == lkey && mr->rkey == rkey, "other keys");
 	EXPECT(mr->addr == new && mr->length == 2 * SIZE && mr->pd == end.pd, "the object has not changed");
 	place = (struct place){(uintptr_t)new, rkey, 2 * SIZE};
-	tell(side, &place, sizeof(place));
-	hear(side, 'd');
+	send_bytes(side, &place, sizeof(place));
+	await(side, 'd');
 	check_bytes(old, SIZE, 'o', "the old memory");
 	check_bytes(new, 2 * SIZE, 'n', "the new memory");
 	close_with_memory(&end, mr);
@@ -46,17 +46,17 @@ translation_i(struct side *side)
 	struct ibv_mr *mr;
 
 	mr = connect_with_memory(&end, side, memory, 2 * SIZE);
-	learn(side, &old, sizeof(old));
+	receive_bytes(side, &old, sizeof(old));
 	memset(memory, 'o', 2 * SIZE);
 	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_WRITE, mr, memory, SIZE, old.addr, old.rkey);
 	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_READ, mr, memory, 1, old.addr, old.rkey);
-	say(side, 'o');
-	learn(side, &new, sizeof(new));
+	notify(side, 'o');
+	receive_bytes(side, &new, sizeof(new));
 	memset(memory, 'n', 2 * SIZE);
 	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_WRITE, mr, memory, 2 * SIZE, new.addr, new.rkey);
 	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_READ, mr, memory, 1, new.addr, new.rkey);
 	EXPECT_TRANSFER(IBV_WC_REM_ACCESS_ERR, &end, IBV_WR_RDMA_READ, mr, memory, SIZE, old.addr, old.rkey);
-	say(side, 'd');
+	notify(side, 'd');
 	close_with_memory(&end, mr);
 }
 
@@ -76,13 +76,13 @@ narrowed_t(struct side *side, int flags)
 	other = ibv_alloc_pd(end.id->verbs);
 	MADE(other);
 	mr = offer(&end, side, memory, SIZE, FULL);
-	hear(side, 'r');
+	await(side, 'r');
 	DONE(ibv_rereg_mr(mr, flags, other, NULL, 0, flags & ACCESS ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0));
 	EXPECT(mr->pd == (flags & PD ? other : end.pd) && mr->addr == memory && mr->length == SIZE, "");
 	if (flags & PD)
 		EXPECT(ibv_dealloc_pd(other) == EBUSY, "the region is not counted");
-	say(side, 'n');
-	hear(side, 'd');
+	notify(side, 'n');
+	await(side, 'd');
 	DONE(ibv_dereg_mr(mr));
 	DONE(ibv_dealloc_pd(other));
 	close_end(&end);
@@ -97,12 +97,12 @@ narrowed_i(struct side *side)
 	struct ibv_mr *mr;
 
 	mr = connect_with_memory(&end, side, memory, SIZE);
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_READ, mr, memory, SIZE, place.addr, place.rkey);
-	say(side, 'r');
-	hear(side, 'n');
+	notify(side, 'r');
+	await(side, 'n');
 	EXPECT_TRANSFER(IBV_WC_REM_ACCESS_ERR, &end, IBV_WR_RDMA_READ, mr, memory, SIZE, place.addr, place.rkey);
-	say(side, 'd');
+	notify(side, 'd');
 	close_with_memory(&end, mr);
 }
 
@@ -117,7 +117,7 @@ input_t(struct side *side)
 	struct end end;
 
 	accept_end(&end, side);
-	hear(side, 'd');
+	await(side, 'd');
 	close_end(&end);
 }
 
@@ -138,7 +138,7 @@ input_i(struct side *side)
 	REFUSED(TRANSLATION, NULL, memory, SIZE, FULL);
 	EXPECT(memcmp(mr, &before, sizeof(before)) == 0, "the object has changed");
 	DONE(ibv_dereg_mr(mr));
-	say(side, 'd');
+	notify(side, 'd');
 	close_end(&end);
 }
 
@@ -165,7 +165,7 @@ device_input_i(struct side *side)
 	/* unmapped memory: afterwards the region may only be deregistered */
 	EXPECT(ibv_rereg_mr(mr, TRANSLATION, NULL, (void *)4096, SIZE, 0) == IBV_REREG_MR_ERR_CMD, "%s", strerror(errno));
 	DONE(ibv_dereg_mr(mr));
-	say(side, 'd');
+	notify(side, 'd');
 	close_end(&end);
 }
 
@@ -190,13 +190,13 @@ combined_t(struct side *side, int flags)
 	MADE(other);
 	mr = offer(&end, side, old, SIZE, FULL);
 	before = *mr;
-	hear(side, 'r');
+	await(side, 'r');
 	DONE(ibv_rereg_mr(mr, flags, flags & PD ? other : NULL, new, SIZE, flags & ACCESS ? access : 0));
 	EXPECT(mr->pd == (flags & PD ? other : end.pd) && mr->addr == new && mr->length == SIZE, "");
 	EXPECT(mr->lkey == before.lkey && mr->rkey == before.rkey && mr->context == before.context, "other keys");
 	place = (struct place){(uintptr_t)new, mr->rkey, SIZE};
-	tell(side, &place, sizeof(place));
-	hear(side, 'd');
+	send_bytes(side, &place, sizeof(place));
+	await(side, 'd');
 	check_bytes(old, SIZE, 'o', "the old memory");
 	check_bytes(new, SIZE, 'n', "the new memory");
 	DONE(ibv_dereg_mr(mr));
@@ -214,11 +214,11 @@ combined_i(struct side *side, int flags)
 	enum ibv_wc_status status;
 
 	mr = connect_with_memory(&end, side, memory, SIZE);
-	learn(side, &old, sizeof(old));
+	receive_bytes(side, &old, sizeof(old));
 	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_READ, mr, memory, SIZE, old.addr, old.rkey);
 	check_bytes(memory, SIZE, 'o', "what was read");
-	say(side, 'r');
-	learn(side, &new, sizeof(new));
+	notify(side, 'r');
+	receive_bytes(side, &new, sizeof(new));
 	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, SIZE, new.addr, new.rkey);
 	if (flags & PD) {
 		EXPECT(status == IBV_WC_REM_ACCESS_ERR, "%s", ibv_wc_status_str(status));
@@ -232,7 +232,7 @@ combined_i(struct side *side, int flags)
 			status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, 1, new.addr, new.rkey);
 		EXPECT(status != IBV_WC_SUCCESS, "a region that may only be read was written");
 	}
-	say(side, 'd');
+	notify(side, 'd');
 	close_with_memory(&end, mr);
 }
 
@@ -265,9 +265,9 @@ under_way_t(struct side *side)
 		DONE(ibv_rereg_mr(mr, TRANSLATION | ACCESS, NULL, memory, narrow ? LONG : 2 * LONG,
 			narrow ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ : FULL));
 		if (changes + 1 == CHANGES)
-			say(side, 'c');
+			notify(side, 'c');
 	}
-	hear(side, 'd');
+	await(side, 'd');
 	EXPECT(changes >= CHANGES, "only %u changes", changes);
 	close_with_memory(&end, mr);
 }
@@ -282,7 +282,7 @@ under_way_i(struct side *side)
 	struct ibv_mr *mr;
 
 	mr = connect_with_memory(&end, side, memory, LONG);
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	/* until both sides have reached their numbers */
 	for (unsigned i = 0; i < READS || poll(&changed, 1, 0) == 0; i++) {
 		enum ibv_wc_status status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, LONG, place.addr, place.rkey);
@@ -290,8 +290,8 @@ under_way_i(struct side *side)
 		EXPECT(status == IBV_WC_SUCCESS, "read %u: %s", i, ibv_wc_status_str(status));
 	}
 	check_pattern(memory, LONG, 3, "what was read");
-	hear(side, 'c');
-	say(side, 'd');
+	await(side, 'c');
+	notify(side, 'd');
 	close_with_memory(&end, mr);
 }
 
@@ -307,14 +307,14 @@ failed_t(struct side *side)
 	struct ibv_mr *mr;
 
 	mr = accept_with_memory(&end, side, memory, SIZE, FULL);
-	hear(side, 'r');
+	await(side, 'r');
 	/* unmapped only now: a later mapping could get this address */
 	DONE(munmap(gone, SIZE));
 	EXPECT(ibv_rereg_mr(mr, TRANSLATION, NULL, gone, SIZE, 0) == IBV_REREG_MR_ERR_CMD && errno == EFAULT, "%s", strerror(errno));
 	EXPECT(mr->addr == memory && mr->length == SIZE && mr->pd == end.pd, "the object has changed");
 	EXPECT(ibv_rereg_mr(mr, TRANSLATION, NULL, memory, SIZE, 0) == IBV_REREG_MR_ERR_CMD, "the region is usable again");
-	say(side, 'f');
-	hear(side, 'd');
+	notify(side, 'f');
+	await(side, 'd');
 	close_with_memory(&end, mr);
 }
 
@@ -327,11 +327,11 @@ failed_i(struct side *side)
 	struct ibv_mr *mr;
 
 	mr = connect_with_memory(&end, side, memory, SIZE);
-	learn(side, &place, sizeof(place));
-	say(side, 'r');
-	hear(side, 'f');
+	receive_bytes(side, &place, sizeof(place));
+	notify(side, 'r');
+	await(side, 'f');
 	EXPECT_TRANSFER(IBV_WC_REM_ACCESS_ERR, &end, IBV_WR_RDMA_READ, mr, memory, SIZE, place.addr, place.rkey);
-	say(side, 'd');
+	notify(side, 'd');
 	close_with_memory(&end, mr);
 }
 

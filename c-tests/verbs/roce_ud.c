@@ -101,7 +101,7 @@ sends_t(struct side *side)
 
 			memset(rc.memory + IN, 0, IN);
 			post_receive(&rc, 0, number, IN, RC_HEADER + length);
-			say(side, 'p');
+			notify(side, 'p');
 			wc = expect_datagram(&rc, opcode, number, length);
 			DONE(ibv_init_ah_from_wc(rc.device, 1, &wc, (void *)(rc.memory + IN), &attr));
 			EXPECT(attr.grh.sgid_index == gid_index(rc.device) && attr.is_global == 1, "");
@@ -128,7 +128,7 @@ sends_i(struct side *side)
 			uint32_t length = length_of(&rc, number);
 
 			post_receive(&rc, 0, number, IN, 1024);
-			hear(side, 'p');
+			await(side, 'p');
 			send_datagram(&rc, opcode, number, length, length > 0 && length <= RC_INLINE ? IBV_SEND_INLINE : 0);
 			expect_datagram(&rc, IBV_WR_SEND, number, 8);
 		}

@@ -18,7 +18,7 @@ patterned_t(struct side *side)
 	accept_end(&end, side);
 	fill_pattern(memory, SIZE, 1);
 	mr = offer(&end, side, memory, SIZE, FULL);
-	hear(side, 'd');
+	await(side, 'd');
 	close_with_memory(&end, mr);
 }
 
@@ -37,7 +37,7 @@ post_read_i(struct side *side)
 	struct ibv_wc wc;
 
 	connect_end(&end, side);
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	mr = rdma_reg_msgs(end.id, memory, SIZE);
 	MADE(mr);
 	DONE(rdma_post_read(end.id, &wc, memory, SIZE, mr, IBV_SEND_SIGNALED, place.addr, place.rkey));
@@ -54,7 +54,7 @@ post_read_i(struct side *side)
 	EXPECT(rdma_get_send_comp(end.id, &wc) == 1 && wc.status == IBV_WC_SUCCESS, "");
 	check_pattern(memory + SIZE / 2, SIZE / 2, 1, "the first half");
 	DONE(ibv_dereg_mr(mr));
-	say(side, 'd');
+	notify(side, 'd');
 	close_end(&end);
 }
 
@@ -75,7 +75,7 @@ read_inline(struct side *side, const char *mode, bool refused)
 
 	setenv("SOFTVERBS_STRICT", mode, 1);
 	connect_end(&end, side);
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	mr = rdma_reg_msgs(end.id, memory, SIZE);
 	MADE(mr);
 	word.addr = (uintptr_t)memory;
@@ -92,7 +92,7 @@ read_inline(struct side *side, const char *mode, bool refused)
 	EXPECT(next_send(&end).status == IBV_WC_SUCCESS, "");
 	check_pattern(memory, SIZE, 1, "what was read");
 	DONE(ibv_dereg_mr(mr));
-	say(side, 'd');
+	notify(side, 'd');
 	close_end(&end);
 }
 
@@ -104,7 +104,7 @@ static void read_inline_i(struct side *side) { read_inline(side, "off", false); 
 static void
 nobody(struct side *side)
 {
-	hear(side, 'd');
+	await(side, 'd');
 }
 
 static void
@@ -124,7 +124,7 @@ too_early_i(struct side *side)
 	EXPECT(rdma_post_read(id, NULL, memory, SIZE, mr, IBV_SEND_SIGNALED, 0, 0) == -1 && errno == EINVAL, "%s", strerror(errno));
 	DONE(ibv_dereg_mr(mr));
 	rdma_destroy_ep(id);
-	say(side, 'd');
+	notify(side, 'd');
 }
 
 /*
@@ -139,7 +139,7 @@ gathered_t(struct side *side)
 	struct ibv_mr *mr;
 
 	mr = accept_with_memory(&end, side, memory, SIZE, FULL);
-	hear(side, 'd');
+	await(side, 'd');
 	EXPECT(memcmp(memory, "one,two,three", 13) == 0, "%.13s", memory);
 	EXPECT(memcmp(memory + 100, "in,line", 7) == 0, "%.7s", memory + 100);
 	close_with_memory(&end, mr);
@@ -157,7 +157,7 @@ gathered_i(struct side *side)
 	struct ibv_send_wr wr = {.sg_list = entries, .num_sge = 4, .opcode = IBV_WR_RDMA_WRITE}, *bad;
 
 	connect_end(&end, side);
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	strcpy(memory, "three");
 	strcpy(memory + 50, "two,");
 	strcpy(memory + 100, "one,");
@@ -182,7 +182,7 @@ gathered_i(struct side *side)
 	EXPECT(next_send(&end).status == IBV_WC_SUCCESS, "");
 	/* after both writes */
 	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_READ, sink, memory, 1, place.addr, place.rkey);
-	say(side, 'd');
+	notify(side, 'd');
 	DONE(ibv_dereg_mr(mr));
 	DONE(ibv_dereg_mr(sink));
 	close_end(&end);
@@ -205,11 +205,11 @@ scattered_t(struct side *side)
 	entries[1] = (struct ibv_sge){(uintptr_t)memory + 100, 1, mr->lkey};
 	entries[2] = (struct ibv_sge){(uintptr_t)memory, 100, mr->lkey};
 	DONE(ibv_post_recv(end.id->qp, &wr, &bad));
-	say(side, 'r');
+	notify(side, 'r');
 	wc = next_recv(&end);
 	EXPECT(wc.status == IBV_WC_SUCCESS && wc.wr_id == 7 && wc.byte_len == 9, "%s", ibv_wc_status_str(wc.status));
 	EXPECT(memcmp(memory + 200, "sca", 3) == 0 && memory[100] == 't' && memcmp(memory, "tered", 5) == 0, "");
-	say(side, 'd');
+	notify(side, 'd');
 	close_with_memory(&end, mr);
 }
 
@@ -222,10 +222,10 @@ scattered_i(struct side *side)
 		.send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED}, *bad;
 
 	connect_end(&end, side);
-	hear(side, 'r');
+	await(side, 'r');
 	DONE(ibv_post_send(end.id->qp, &wr, &bad));
 	EXPECT(next_send(&end).status == IBV_WC_SUCCESS, "");
-	hear(side, 'd');
+	await(side, 'd');
 	close_end(&end);
 }
 
@@ -296,13 +296,13 @@ wide_t(struct side *side)
 	wc = next_recv(&end);
 	EXPECT(wc.status == IBV_WC_SUCCESS && wc.byte_len == INLINE, "%s", ibv_wc_status_str(wc.status));
 	check_pattern(received + SIZE / 2, INLINE, 6, "the inline message");
-	hear(side, 'w');
+	await(side, 'w');
 	check_gathered(memory);
 	check_pattern(memory + SIZE / 2, INLINE, 5, "the inline write");
 	check_bytes(memory + SIZE / 2 + INLINE, 64, 0, "the memory after the inline write");
 	DONE(ibv_dereg_mr(mr));
 	DONE(ibv_dereg_mr(sink));
-	say(side, 'd');
+	notify(side, 'd');
 	close_end(&end);
 }
 
@@ -324,7 +324,7 @@ wide_i(struct side *side)
 	EXPECT(attr.cap.max_send_sge >= WIDE && attr.cap.max_recv_sge >= WIDE && attr.cap.max_inline_data >= INLINE, "");
 	DONE(ibv_query_qp(end.id->qp, &state, IBV_QP_CAP, &queried));
 	EXPECT(queried.cap.max_send_sge >= WIDE && queried.cap.max_recv_sge >= WIDE && queried.cap.max_inline_data >= INLINE, "");
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	mr = REG_MR(end.pd, memory, SIZE, 0);
 	sink = REG_MR(end.pd, read_to, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	for (unsigned i = 0; i < WIDE; i++)
@@ -360,8 +360,8 @@ wide_i(struct side *side)
 	DONE(rdma_post_readv(end.id, NULL, entries, WIDE, IBV_SEND_SIGNALED, place.addr, place.rkey));
 	EXPECT(next_send(&end).status == IBV_WC_SUCCESS, "");
 	check_spread(read_to);
-	say(side, 'w');
-	hear(side, 'd');
+	notify(side, 'w');
+	await(side, 'd');
 	DONE(ibv_dereg_mr(mr));
 	DONE(ibv_dereg_mr(sink));
 	close_end(&end);
@@ -434,7 +434,7 @@ own_queues_t(struct side *side)
 	mr = offer(&end, side, memory, SIZE, FULL);
 	EXPECT(next_recv(&end).wr_id == 4, "");
 	DONE(ibv_dereg_mr(mr));
-	say(side, 'd');
+	notify(side, 'd');
 	close_end(&end);
 	destroy_own(&own);
 }
@@ -454,7 +454,7 @@ own_queues_i(struct side *side)
 	make_own(&own, side);
 	connect_end_with(&end, side, own.pd, &own.attr);
 	check_own(&own, &end);
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	mr = REG_MR(own.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	DONE(ibv_req_notify_cq(own.send, 0));
 	DONE(rdma_post_read(end.id, NULL, memory, SIZE, mr, IBV_SEND_SIGNALED, place.addr, place.rkey));
@@ -465,7 +465,7 @@ own_queues_i(struct side *side)
 	check_pattern(memory, SIZE, 1, "what was read");
 	DONE(ibv_post_send(end.id->qp, &wr, &bad));
 	EXPECT(next_send(&end).wr_id == 3, "");
-	hear(side, 'd');
+	await(side, 'd');
 	close_with_memory(&end, mr);
 	destroy_own(&own);
 }

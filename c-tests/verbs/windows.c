@@ -80,7 +80,7 @@ tell_place(struct side *side, uint64_t addr, uint32_t rkey)
 {
 	struct place place = {addr, rkey, LENGTH};
 
-	tell(side, &place, sizeof(place));
+	send_bytes(side, &place, sizeof(place));
 }
 
 /* The region cannot be deregistered or changed while a window is bound to it. */
@@ -158,7 +158,7 @@ rebound_t(struct side *side, bool names_region)
 	bind_1(&end, &view, 1, part(&view, AT, LENGTH, RIGHTS | IBV_ACCESS_LOCAL_WRITE));
 	expect_busy(&view);
 	tell_place(side, (uintptr_t)view.memory + AT, view.mw->rkey);
-	hear(side, 'w');
+	await(side, 'w');
 	check_bytes(view.memory, AT, 0, "the memory before the window");
 	check_bytes(view.memory + AT, LENGTH, 'i', "the window");
 	check_bytes(view.memory + AT + LENGTH, SIZE - AT - LENGTH, 0, "the memory after the window");
@@ -166,7 +166,7 @@ rebound_t(struct side *side, bool names_region)
 	bind_1(&end, &view, 2, part(&view, 2 * AT, LENGTH, RIGHTS));
 	expect_busy(&view);
 	tell_place(side, (uintptr_t)view.memory + 2 * AT, view.mw->rkey);
-	hear(side, 'w');
+	await(side, 'w');
 	check_bytes(view.memory + 2 * AT, LENGTH, 'i', "the window");
 
 	/* a length of 0 unbinds the window, with any region */
@@ -175,7 +175,7 @@ rebound_t(struct side *side, bool names_region)
 	bind_1(&end, &view, 3, nothing);
 	DONE(ibv_dereg_mr(view.mr));
 	tell_place(side, (uintptr_t)view.memory + 2 * AT, view.mw->rkey);
-	hear(side, 'd');
+	await(side, 'd');
 	DONE(ibv_dealloc_mw(view.mw));
 	close_end(&end);
 }
@@ -191,13 +191,13 @@ type_1_i(struct side *side)
 
 	look(&seen, side);
 	for (int i = 0; i < 2; i++) {
-		learn(side, &place, sizeof(place));
+		receive_bytes(side, &place, sizeof(place));
 		expect_access(&seen, place);
-		say(side, 'w');
+		notify(side, 'w');
 	}
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	expect_refused(&seen, place);
-	say(side, 'd');
+	notify(side, 'd');
 	look_away(&seen);
 }
 
@@ -225,8 +225,8 @@ excess_t(struct side *side, enum excess excess)
 		place.rkey = view.mw->rkey;
 	if (excess == OWN_KEY)
 		place.rkey = view.mr->rkey;
-	tell(side, &place, sizeof(place));
-	hear(side, 'd');
+	send_bytes(side, &place, sizeof(place));
+	await(side, 'd');
 	expect_busy(&view);
 	DONE(ibv_dealloc_mw(view.mw));
 	DONE(ibv_dereg_mr(view.mr));
@@ -245,9 +245,9 @@ excess_i(struct side *side)
 	struct place place;
 
 	look(&seen, side);
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	expect_refused(&seen, place);
-	say(side, 'd');
+	notify(side, 'd');
 	look_away(&seen);
 }
 
@@ -270,7 +270,7 @@ invalidated_t(struct side *side, bool by_peer)
 	expect_busy(&view);
 	DONE(ibv_post_recv(end.id->qp, &receive, &bad_receive));
 	tell_place(side, (uintptr_t)view.memory + AT, rkey);
-	hear(side, 'w');
+	await(side, 'w');
 	check_bytes(view.memory, AT, 0, "the memory before the window");
 	check_bytes(view.memory + AT, LENGTH, 'i', "the window");
 	check_bytes(view.memory + AT + LENGTH, SIZE - AT - LENGTH, 0, "the memory after the window");
@@ -286,12 +286,12 @@ invalidated_t(struct side *side, bool by_peer)
 		invalidation.invalidate_rkey = rkey;
 		DONE(ibv_post_send(end.id->qp, &invalidation, &bad_send));
 		expect_done(&end, 2, IBV_WC_LOCAL_INV);
-		say(side, 'v');
+		notify(side, 'v');
 	}
 	/* no window is bound to the region */
 	DONE(ibv_dereg_mr(view.mr));
-	say(side, 'g');
-	hear(side, 'd');
+	notify(side, 'g');
+	await(side, 'd');
 	DONE(ibv_dealloc_mw(view.mw));
 	close_end(&end);
 }
@@ -306,13 +306,13 @@ local_inv_i(struct side *side)
 	struct place place;
 
 	look(&seen, side);
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	expect_access(&seen, place);
-	say(side, 'w');
-	hear(side, 'v');
-	hear(side, 'g');
+	notify(side, 'w');
+	await(side, 'v');
+	await(side, 'g');
 	expect_refused(&seen, place);
-	say(side, 'd');
+	notify(side, 'd');
 	look_away(&seen);
 }
 
@@ -324,15 +324,15 @@ send_inv_i(struct side *side)
 	struct place place;
 
 	look(&seen, side);
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	expect_access(&seen, place);
-	say(side, 'w');
+	notify(side, 'w');
 	wr.invalidate_rkey = place.rkey;
 	DONE(ibv_post_send(seen.end.id->qp, &wr, &bad));
 	expect_done(&seen.end, 9, IBV_WC_SEND);
-	hear(side, 'g');
+	await(side, 'g');
 	expect_refused(&seen, place);
-	say(side, 'd');
+	notify(side, 'd');
 	look_away(&seen);
 }
 
@@ -350,9 +350,9 @@ wr_send_inv_i(struct side *side)
 	seen.memory = pages(SIZE);
 	memset(seen.memory, 'i', SIZE);
 	seen.mr = REG_MR(pd, seen.memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	learn(side, &place, sizeof(place));
+	receive_bytes(side, &place, sizeof(place));
 	expect_access(&seen, place);
-	say(side, 'w');
+	notify(side, 'w');
 	qp = ibv_qp_to_qp_ex(seen.end.id->qp);
 	MADE(qp);
 	ibv_wr_start(qp);
@@ -362,9 +362,9 @@ wr_send_inv_i(struct side *side)
 	ibv_wr_set_sge(qp, seen.mr->lkey, (uintptr_t)seen.memory, 0);
 	DONE(ibv_wr_complete(qp));
 	expect_done(&seen.end, 10, IBV_WC_SEND);
-	hear(side, 'g');
+	await(side, 'g');
 	expect_refused(&seen, place);
-	say(side, 'd');
+	notify(side, 'd');
 	look_away(&seen);
 	DONE(ibv_dealloc_pd(pd));
 }
@@ -402,7 +402,7 @@ mistake_t(struct side *side, enum mistake mistake)
 	DONE(ibv_dereg_mr(view.mr));
 	if (other != NULL)
 		DONE(ibv_dereg_mr(other));
-	say(side, 'd');
+	notify(side, 'd');
 	close_end(&end);
 }
 
@@ -417,7 +417,7 @@ waits_i(struct side *side)
 	struct end end;
 
 	connect_end(&end, side);
-	hear(side, 'd');
+	await(side, 'd');
 	close_end(&end);
 }
 
@@ -458,7 +458,7 @@ refused_t(struct side *side)
 	DONE(ibv_dealloc_mw(one.mw));
 	DONE(ibv_dealloc_mw(two.mw));
 	DONE(ibv_dealloc_pd(pd));
-	say(side, 'd');
+	notify(side, 'd');
 	close_end(&end);
 }
 

@@ -228,7 +228,7 @@ link_down_target(struct side *side)
 	struct serving s;
 
 	start_serving(&s, side);
-	hear(side, 'd');
+	await(side, 'd');
 	EXPECT(!has_event(&s.link, 0), "an event, although no packet can have arrived");
 	OK(rpma_conn_disconnect(s.link.conn));
 	stop_serving(&s);
@@ -245,7 +245,7 @@ link_down_initiator(struct side *side)
 	write_until_failure(&t);
 	OK(rpma_conn_disconnect(t.link.conn));
 	stop_traffic(&t);
-	say(side, 'd');
+	notify(side, 'd');
 }
 
 /* Packets of both sides are dropped, as if the other side had lost power; the links stay up. */
@@ -258,7 +258,7 @@ vanished_target(struct side *side)
 
 	start_serving(&s, side);
 	region_new(&s.node, &out, MESSAGE, RPMA_MR_USAGE_SEND);
-	hear(side, 'v');
+	await(side, 'v');
 	OK(rpma_send(s.link.conn, out.mr, 0, MESSAGE, RPMA_F_COMPLETION_ALWAYS, (void *)5));
 	expect_no_wc(s.link.cq);
 	EXPECT(!has_event(&s.link, SILENCE_MS), "an event, although no packet can have arrived");
@@ -278,7 +278,7 @@ vanished_initiator(struct side *side)
 	start_traffic(&t, side);
 	warm_up(&t);
 	run_command("/bin/ip rule add pref 5 iif v0 blackhole && /bin/ip rule add pref 5 iif v1 blackhole");
-	say(side, 'v');
+	notify(side, 'v');
 	write_until_silence(&t);
 	EXPECT(!has_event(&t.link, 0), "an event, although no packet can have arrived");
 	OK(rpma_conn_disconnect(t.link.conn));
@@ -335,7 +335,7 @@ removed_there_target(struct side *side)
 	struct serving s;
 
 	start_serving(&s, side);
-	hear(side, 'w');
+	await(side, 'w');
 	delete_device("rxe1");
 	EXPECT(has_event(&s.link, EVENT_MS), "no event");
 	expect_event(&s.link, RPMA_CONN_LOST);
@@ -350,7 +350,7 @@ removed_there_initiator(struct side *side)
 
 	start_traffic(&t, side);
 	warm_up(&t);
-	say(side, 'w');
+	notify(side, 'w');
 	EXPECT(has_event(&t.link, EVENT_MS), "no event");
 	expect_broken(&t.link);
 	try_disconnect(&t.link);
