@@ -7,8 +7,8 @@
 //! the kernel when something was last received from each host ([`sys::Reachability`]).
 //!
 //! A host is lost when it has been silent for the whole time and at least two probes are unanswered:
-//! retransmissions, probes of a closed window, and keepalive probes on an idle connection. Probes that follow
-//! a response within [`RESPONSE_INTERVAL`] do not count.
+//! retransmissions, probes of a closed window, and keepalive probes on an idle connection. Only probes sent
+//! after the last check that found a recent response count.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -32,10 +32,12 @@ const UNANSWERED_PROBES: u32 = 2;
 /// Linux responds to at most one probe of a closed window, or keepalive probe, in this time
 /// (tcp_invalid_ratelimit).
 const RESPONSE_INTERVAL: Duration = Duration::from_millis(500);
+/// The kernel measures the silence in jiffies, of 10 ms at most.
+const JIFFIES: Duration = Duration::from_millis(20);
 
 struct Watched {
     socket: RawFd,
-    host: Host,
+    probes: Probes,
     lost: Arc<AtomicBool>,
     connection: Weak<dyn Driven>,
 }
@@ -84,20 +86,21 @@ fn times() -> (Duration, Duration) {
     (interval, limit - interval)
 }
 
-/// What the checks know about a host.
+/// The probe counter of a host at its last response.
 #[derive(Default)]
-struct Host {
-    /// The probes that need no response: those of the last check that found a recent response.
-    excused: u32,
+struct Probes {
+    /// The counter at the last check after a response; later probes are unanswered.
+    answered: u32,
 }
 
-impl Host {
+impl Probes {
     /// Whether the host is lost. `elapsed`: since the last check; `limit`: the silence of a lost host.
-    fn is_lost(&mut self, now: Reachability, elapsed: Duration, limit: Duration) -> bool {
-        if now.silence < elapsed.max(RESPONSE_INTERVAL) {
-            self.excused = now.probes;
+    fn are_lost(&mut self, now: Reachability, elapsed: Duration, limit: Duration) -> bool {
+        // A counter that has decreased was reset by a response.
+        if now.silence < (elapsed + JIFFIES).max(RESPONSE_INTERVAL) || now.probes < self.answered {
+            self.answered = now.probes;
         }
-        now.silence >= limit && now.probes.saturating_sub(self.excused) >= UNANSWERED_PROBES
+        now.silence >= limit && now.probes - self.answered >= UNANSWERED_PROBES
     }
 }
 
@@ -111,8 +114,8 @@ impl Liveness {
     pub(crate) fn begin(engine: &Engine, socket: &OwnedFd, connection: Weak<dyn Driven>) -> LivenessCheck {
         let liveness = Self::get();
         let lost = Arc::new(AtomicBool::new(false));
-        let host = Host::default();
-        let watched = Watched { socket: socket.as_raw_fd(), host, lost: lost.clone(), connection };
+        let probes = Probes::default();
+        let watched = Watched { socket: socket.as_raw_fd(), probes, lost: lost.clone(), connection };
         let (number, first) = {
             let mut connections = lock(&liveness.connections);
             connections.next += 1;
@@ -140,17 +143,19 @@ impl Liveness {
     fn look(&self) -> (Vec<Watched>, bool) {
         let limit = times().1;
         let mut connections = lock(&self.connections);
-        let elapsed = connections.last_check.map_or(Duration::ZERO, |last| last.elapsed());
+        // Before the loop, so that no response falls between two checks.
+        let this_check = Instant::now();
+        let elapsed = connections.last_check.map_or(Duration::ZERO, |last| this_check - last);
         let lost: Vec<u64> = connections
             .watched
             .iter_mut()
-            .filter_map(|(number, Watched { socket, host, .. })| {
+            .filter_map(|(number, Watched { socket, probes, .. })| {
                 let now = sys::reachability(*socket)?;
-                host.is_lost(now, elapsed, limit).then_some(*number)
+                probes.are_lost(now, elapsed, limit).then_some(*number)
             })
             .collect();
         let taken = lost.iter().filter_map(|number| connections.watched.remove(number)).collect();
-        connections.last_check = (!connections.watched.is_empty()).then(Instant::now);
+        connections.last_check = (!connections.watched.is_empty()).then_some(this_check);
         (taken, connections.last_check.is_some())
     }
 }
@@ -180,43 +185,50 @@ impl Source for Liveness {
 mod tests {
     use super::*;
 
-    const LIMIT: Duration = Duration::from_millis(900);
-
-    /// Whether a host is lost at the last of these checks, 50 ms after the one before: its silence in
-    /// milliseconds, and its probes.
-    fn is_lost_after(checks: &[(u64, u32)]) -> bool {
-        let mut host = Host::default();
+    /// Whether a host is lost at the last of these checks, with its silence in milliseconds and its counter.
+    fn is_lost_after(timeout_ms: u64, checks: &[(u64, u32)]) -> bool {
+        let timeout = Duration::from_millis(timeout_ms);
+        let elapsed = timeout / LOOKS;
+        let mut host = Probes::default();
         let mut lost = false;
         for &(silence_ms, probes) in checks {
             let now = Reachability { silence: Duration::from_millis(silence_ms), probes };
-            lost = host.is_lost(now, Duration::from_millis(50), LIMIT);
+            lost = host.are_lost(now, elapsed, timeout - elapsed);
         }
         lost
     }
 
     #[test]
     fn a_host_that_is_silent_and_was_probed_is_lost() {
-        assert!(is_lost_after(&[(900, 2)]) && is_lost_after(&[(5_000, 7)]));
-        assert!(!is_lost_after(&[(899, 7)]), "it has just responded");
-        assert!(
-            !is_lost_after(&[(5_000, 0)]),
-            "no probe is unanswered: the window is closed, or nothing was sent"
-        );
-        assert!(!is_lost_after(&[(5_000, 1)]), "a single probe may be lost on its way");
+        let is_lost = |check| is_lost_after(1_000, &[check]);
+        assert!(is_lost((938, 2)) && is_lost((5_000, 7)));
+        assert!(!is_lost((937, 7)), "it has just responded");
+        assert!(!is_lost((5_000, 0)), "no probe is unanswered: the window is closed, or nothing was sent");
+        assert!(!is_lost((5_000, 1)), "a single probe may be lost on its way");
     }
 
     #[test]
     fn probes_soon_after_a_response_do_not_count() {
-        assert!(!is_lost_after(&[(460, 2), (900, 2)]), "the host responds to one in half a second");
-        assert!(!is_lost_after(&[(460, 2), (950, 3)]));
-        assert!(is_lost_after(&[(460, 2), (1_500, 4)]));
+        let is_lost = |checks| is_lost_after(1_000, checks);
+        assert!(!is_lost(&[(460, 2), (950, 2)]), "the host responds to one in half a second");
+        assert!(!is_lost(&[(460, 2), (950, 3)]));
+        assert!(is_lost(&[(460, 2), (1_500, 4)]));
     }
 
     /// A stopped program: its host drops the data for which there is no room, but responds.
     #[test]
     fn retransmissions_that_the_host_responded_to_do_not_count() {
-        assert!(!is_lost_after(&[(10, 5), (950, 5)]));
-        assert!(!is_lost_after(&[(950, 6), (20, 6), (950, 6)]));
-        assert!(is_lost_after(&[(10, 5), (2_000, 7)]));
+        assert!(!is_lost_after(1_000, &[(10, 5), (950, 5)]));
+        assert!(!is_lost_after(1_000, &[(950, 6), (20, 6), (950, 6)]));
+        assert!(is_lost_after(1_000, &[(10, 5), (2_000, 7)]));
+        assert!(!is_lost_after(20_000, &[(1_240, 5), (18_760, 6)]), "a response between two checks");
+        assert!(is_lost_after(20_000, &[(1_300, 2), (18_760, 2)]));
+    }
+
+    /// A response that no check has found in time.
+    #[test]
+    fn a_counter_that_restarts_counts_from_there() {
+        assert!(!is_lost_after(20_000, &[(10, 9), (1_300, 2), (18_760, 3)]));
+        assert!(is_lost_after(20_000, &[(10, 9), (1_300, 2), (18_760, 4)]));
     }
 }

@@ -115,8 +115,8 @@ pub(crate) fn get_option<T: OptionValue>(fd: RawFd, level: i32, name: i32) -> Re
 pub(crate) struct Reachability {
     /// How long ago the last segment of it arrived.
     pub silence: Duration,
-    /// The probes since that segment, and the retransmissions since it last acknowledged new data: it may
-    /// have responded to the latter, but had no room for the data.
+    /// Keepalive and window probes since that segment, plus retransmissions since it last acknowledged new
+    /// data; it may have acknowledged the latter without room for the data.
     pub probes: u32,
 }
 
