@@ -495,7 +495,7 @@ receiving_target(struct side *side)
 	struct link link;
 
 	open_target(&node, side);
-	region_new(&node, &region, LEN, USAGE_ALL);
+	region_new(&node, &region, LEN, USAGE_PLAIN);
 	region_new(&node, &messages, 64, USAGE_ALL);
 	accept_link(&node, &link, NULL, &region);
 	await(side, 'i');
@@ -535,8 +535,8 @@ ordering_initiator(struct side *side)
 	region_new(&node, &src, LEN, USAGE_ALL);
 	region_new(&node, &message, 64, USAGE_ALL);
 	connect_link(&node, &link, NULL, NULL);
-	write_part(&link, 0, &src, 0, LEN);
-	read_part(&link, &src, 0, 0, LEN);
+	if (copies_directly(*side->target_pid))
+		await_direct(&link, &src, LEN);
 	notify(side, 'i');
 	for (unsigned i = 0; i < 200; i++) {
 		await(side, 'r');

@@ -379,7 +379,7 @@ write_part(struct link *link, size_t dst_offset, struct region *src, size_t src_
 	expect_wc(link->cq, 88, IBV_WC_RDMA_WRITE);
 }
 
-#define DIRECT_WITHIN_MS 10000
+#define DIRECT_WITHIN_MS 10000 /* far longer than the agreement on shared memory takes */
 
 /* How many reads in a row complete in the call that posts them, at most 10. */
 static unsigned
