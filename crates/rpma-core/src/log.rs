@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use rpma_log::text::Text;
-use rpma_log::{Level, Place, SavedErrno, Subject};
+use rpma_log::{Level, MESSAGE_SIZE, Place, SavedErrno, Subject};
 
 use crate::abi::arg::{LogLevelArg, LogThresholdArg, rpma_log_function};
 use crate::abi::{rpma_log_level, rpma_log_threshold};
@@ -40,9 +40,6 @@ pub fn install(function: BuiltIn) {
 
 /// The user's function, or null for the built-in one.
 static FUNCTION: AtomicPtr<rpma_log_function> = AtomicPtr::new(std::ptr::null_mut());
-
-/// The maximum length of a message in bytes, including newline and terminator. Longer messages are truncated.
-const MESSAGE_SIZE: usize = 1024;
 
 /// Sets the user's log function; NULL selects the built-in one.
 pub fn set_function(function: *mut rpma_log_function) {

@@ -13,7 +13,7 @@ pub mod text;
 
 pub use errno::Saved as SavedErrno;
 pub use level::Level;
-pub use line::{Place, Subject};
+pub use line::{MESSAGE_SIZE, Place, Subject};
 pub use output::Output;
 #[cfg(feature = "records")]
 pub use record::{level_of, with_record};

@@ -8,8 +8,10 @@ use std::time::Duration;
 use crate::level::Level;
 use crate::text::{Lossy, Text};
 
-/// Space for a message of 1 KiB with its tag, source location and time, and for the syntax of JSON.
-const LINE_SIZE: usize = 1024 + 512;
+/// The maximum length of a message in bytes, including newline and terminator. Longer messages are truncated.
+pub const MESSAGE_SIZE: usize = 1024;
+/// Space for a message with its tag, source location and time, and for the syntax of JSON.
+const LINE_SIZE: usize = MESSAGE_SIZE + 512;
 
 pub(crate) type Line = Text<LINE_SIZE>;
 

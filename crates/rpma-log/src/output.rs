@@ -32,7 +32,7 @@ impl Output {
         Self { to: AtomicI32::new(SYSLOG), json: AtomicBool::new(false) }
     }
 
-    /// stderr, in lines for people.
+    /// Sends the lines to stderr.
     pub fn use_stderr(&self) {
         self.to.store(STDERR, Ordering::Relaxed);
     }

@@ -8,12 +8,12 @@ use crate::level::Level;
 use crate::line::{Place, Subject};
 use crate::text::{Lossy, Text};
 
-/// The level of a record; of level Info with the target `notice`: [`Level::Notice`].
-pub fn level_of(record: &log::Metadata<'_>, notice: &str) -> Level {
-    match record.level() {
+/// The level of a record; Info records with target `notice` are [`Level::Notice`].
+pub fn level_of(metadata: &log::Metadata<'_>, notice: &str) -> Level {
+    match metadata.level() {
         log::Level::Error => Level::Error,
         log::Level::Warn => Level::Warning,
-        log::Level::Info if record.target() == notice => Level::Notice,
+        log::Level::Info if metadata.target() == notice => Level::Notice,
         log::Level::Info => Level::Info,
         log::Level::Debug | log::Level::Trace => Level::Debug,
     }
@@ -73,5 +73,34 @@ impl<'kvs> log::kv::VisitSource<'kvs> for About {
             _ => {}
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use log::{Level as LogLevel, Metadata, Record};
+
+    use super::*;
+
+    #[test]
+    fn a_notice_has_a_level_of_its_own() {
+        let of =
+            |level, target| level_of(&Metadata::builder().level(level).target(target).build(), "x::notice");
+        assert_eq!(of(LogLevel::Info, "x::notice"), Level::Notice);
+        assert_eq!(of(LogLevel::Info, "x::other"), Level::Info);
+        assert_eq!(of(LogLevel::Warn, "x::notice"), Level::Warning);
+        assert!(Level::Warning < Level::Notice && Level::Notice < Level::Info);
+    }
+
+    #[test]
+    fn pairs_are_the_subject() {
+        let pairs = [("connection", 7_u32.into()), ("peer", "host:1".into()), ("errno", 0_i32.into())];
+        let pairs: [(&str, log::kv::Value<'_>); 3] = pairs;
+        let record = Record::builder().line(Some(3)).file(Some("a/b.rs")).key_values(&pairs).build();
+        with_record(&record, |place, subject| {
+            assert_eq!((place.line, place.file), (3, c"a/b.rs"));
+            assert_eq!((subject.connection, subject.operation, subject.errno), (Some(7), None, None));
+            assert_eq!(subject.peer.map(ToString::to_string).as_deref(), Some("host:1"));
+        });
     }
 }

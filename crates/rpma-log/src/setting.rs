@@ -72,8 +72,8 @@ unsafe extern "C" {
 /// ignores it, because otherwise the caller could make it append to any file.
 pub fn with_setting(then: impl FnOnce(Result<Setting<'_>, Invalid<'_>>)) {
     // Not through std, which would allocate.
-    // SAFETY: the name is a C string. The value stays valid until the environment changes, and a
-    // multithreaded program must not change it while this library reads it.
+    // SAFETY: the name is a C string. setenv(3) is not thread-safe: a program may call it only while no other
+    // thread reads the environment.
     let value = unsafe { secure_getenv(c"RPMA_LOG".as_ptr()) };
     if !value.is_null() {
         // SAFETY: a value from the environment is a C string.

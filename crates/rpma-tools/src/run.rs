@@ -274,7 +274,7 @@ impl Run {
         if let Some(rules) = &self.faults {
             self.set(&mut command, "SOFTVERBS_FAULTS", rules);
         }
-        if self.verbose && env::var_os("SOFTVERBS_LOG").is_none() {
+        if self.verbose && ["SOFTVERBS_LOG", "RPMA_LOG"].into_iter().all(|name| env::var_os(name).is_none()) {
             command.env("SOFTVERBS_LOG", "info");
         }
         self.say(&format!("running {}", program.display()));

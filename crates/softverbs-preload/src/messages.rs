@@ -13,7 +13,7 @@ use rpma_log::{Destination, Level, Output, SavedErrno};
 struct Lines {
     /// The least severe level that is logged.
     threshold: Level,
-    /// That of `RPMA_LOG`.
+    /// The output that `RPMA_LOG` selects; `None`: plain lines on stderr.
     output: Option<Output>,
 }
 
@@ -27,10 +27,10 @@ impl Log for Lines {
             return;
         }
         let errno = SavedErrno::new();
-        match &self.output {
+        softverbs::whole(|| match &self.output {
             Some(output) => write(output, record),
             None => print(&record.level().as_str().to_lowercase(), *record.args()),
-        }
+        });
         drop(errno);
     }
 
@@ -39,7 +39,7 @@ impl Log for Lines {
 
 fn write(output: &Output, record: &Record<'_>) {
     let level = rpma_log::level_of(record.metadata(), softverbs::NOTICE);
-    let mut message = Text::<1024>::new();
+    let mut message = Text::<{ rpma_log::MESSAGE_SIZE }>::new();
     // Writing to a Text never fails; what does not fit is truncated.
     let _ = message.write_fmt(*record.args());
     rpma_log::with_record(record, |place, subject| {
@@ -54,26 +54,22 @@ fn print(level: &str, message: Arguments<'_>) {
 }
 
 impl Lines {
-    /// As `RPMA_LOG` says. With an invalid value, messages go to stderr. `own`: the level in `SOFTVERBS_LOG`.
-    fn of_environment(own: Option<LevelFilter>) -> Self {
+    /// As `RPMA_LOG` says, and what is wrong with its value: then, messages go to stderr.
+    fn of_environment() -> (Self, Option<String>) {
         let mut lines = Self { threshold: Level::Warning, output: None };
-        let warn = |why: Arguments<'_>| {
-            if own.is_none_or(|own| own >= LevelFilter::Warn) {
-                print("warn", format_args!("RPMA_LOG: {why}"));
-            }
-        };
+        let mut mistake = None;
         rpma_log::with_setting(|setting| match setting {
             Ok(setting) => {
                 let output = Output::syslog();
                 if let (Err(errno), Destination::File(path)) = (output.apply(&setting), setting.to) {
                     let why = Error::from_raw_os_error(errno);
-                    warn(format_args!("cannot open {}: {why}; logging to stderr", Lossy(path)));
+                    mistake = Some(format!("cannot open {}: {why}; logging to stderr", Lossy(path)));
                 }
                 lines = Self { threshold: setting.level, output: Some(output) };
             }
-            Err(why) => warn(format_args!("{why}")),
+            Err(why) => mistake = Some(why.to_string()),
         });
-        lines
+        (lines, mistake)
     }
 }
 
@@ -107,16 +103,19 @@ fn levels(threshold: Level, own: Option<LevelFilter>) -> (Level, LevelFilter) {
 
 /// Installs the log; later calls do nothing.
 fn install() {
-    // Not a `Once`: a child that is forked during the first call would block on it forever.
+    // Not a `Once`: a child that is forked during the first call would block on it forever. Such a child logs
+    // nothing.
     static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
     if IS_INSTALLED.swap(true, Ordering::Relaxed) {
         return;
     }
-    let own = own_level();
-    let Lines { threshold, output } = Lines::of_environment(own);
-    let (threshold, least) = levels(threshold, own);
+    let (Lines { threshold, output }, mistake) = softverbs::whole(Lines::of_environment);
+    let (threshold, least) = levels(threshold, own_level());
     if log::set_logger(Box::leak(Box::new(Lines { threshold, output }))).is_ok() {
         log::set_max_level(least);
+    }
+    if let Some(mistake) = mistake {
+        log::warn!("RPMA_LOG: {mistake}");
     }
 }
 

@@ -13,6 +13,9 @@ mod verbs;
 use std::ffi::{CStr, c_int};
 use std::fmt;
 
+use rpma_log::Subject;
+use rpma_log::text::Lossy;
+
 pub(crate) use cm::{
     AddrInfo, CmEvent, CmId, EventChannel, QpCaps, QueuePair, Side, cm_event_name, identifier,
 };
@@ -23,8 +26,6 @@ pub(crate) use verbs::{
 
 use crate::error::Errno;
 use crate::failure;
-use rpma_log::Subject;
-use rpma_log::text::Lossy;
 
 /// A provider call that failed.
 #[derive(Clone, Copy)]

@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use libc::sockaddr;
 use rdma_sys::*;
+use rpma_log::text::c_literal;
 
 use super::{Api, Provider, control_path, hot, provider};
 pub(super) use devices::{Missing, missing};
-use rpma_log::text::c_literal;
 use symbols::Symbols;
 pub(super) use symbols::Unavailable;
 
