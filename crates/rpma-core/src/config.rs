@@ -8,10 +8,11 @@
 //! | `RPMA_METRICS` | `unix:PATH`, `file:PATH,SECONDS` | none | where the counters of the process are served; [`rpma_metrics`] reads it |
 //! | `RPMA_NATIVE` | some of `atomic-write`, `flush`, `flush-visibility`, `flush-persistent`, separated by commas | none | the operations that the connections of a peer execute natively if the device supports them |
 
-use std::ffi::{CStr, c_char};
+use std::ffi::CStr;
 use std::fmt::{self, Write};
 
 use rpma_log::text::{Lossy, Text};
+use rpma_log::value_of;
 
 /// The provider that the user selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,23 +61,6 @@ impl fmt::Display for NativeOps {
         }
         Ok(())
     }
-}
-
-unsafe extern "C" {
-    /// From the C library; not declared by the libc crate.
-    fn secure_getenv(name: *const c_char) -> *mut c_char;
-}
-
-/// Passes the value of a variable to `parse`: an empty string if it is not set or if the program is
-/// privileged (secure_getenv(3)).
-fn value_of<T>(name: &CStr, parse: impl FnOnce(&CStr) -> T) -> T {
-    // Not through std, which would allocate.
-    // SAFETY: the name is a C string. The value stays valid until the environment changes, and a
-    // multithreaded program must not change it while this library reads it.
-    parse(unsafe {
-        let value = secure_getenv(name.as_ptr());
-        if value.is_null() { c"" } else { CStr::from_ptr(value) }
-    })
 }
 
 /// The value of `RPMA_PROVIDER`. An invalid one is logged.

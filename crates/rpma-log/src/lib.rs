@@ -2,6 +2,7 @@
 //! The log of librpma and of libsoftverbs.so: the setting `RPMA_LOG`, the lines, and where they go. Nothing
 //! here allocates, except to open a file.
 
+mod environment;
 mod errno;
 mod level;
 mod line;
@@ -11,6 +12,7 @@ mod record;
 mod setting;
 pub mod text;
 
+pub use environment::value_of;
 pub use errno::Saved as SavedErrno;
 pub use level::Level;
 pub use line::{MESSAGE_SIZE, Place, Subject};

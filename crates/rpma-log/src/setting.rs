@@ -2,9 +2,9 @@
 //! The value of `RPMA_LOG`: a level, optionally `stderr`, `syslog` or a path, and optionally `json`, in any
 //! order, separated by commas.
 
-use std::ffi::{CStr, c_char};
 use std::fmt;
 
+use crate::environment::value_of;
 use crate::level::{self, Level, NAMES};
 use crate::text::Lossy;
 
@@ -63,25 +63,14 @@ impl fmt::Display for Invalid<'_> {
     }
 }
 
-unsafe extern "C" {
-    /// From the C library; not declared by the libc crate.
-    fn secure_getenv(name: *const c_char) -> *mut c_char;
-}
-
 /// Passes the value of `RPMA_LOG` to `then`, if it is set. A program with more privileges than its caller
 /// ignores it, because otherwise the caller could make it append to any file.
 pub fn with_setting(then: impl FnOnce(Result<Setting<'_>, Invalid<'_>>)) {
-    // Not through std, which would allocate.
-    // SAFETY: the name is a C string. setenv(3) is not thread-safe: a program may call it only while no other
-    // thread reads the environment.
-    let value = unsafe { secure_getenv(c"RPMA_LOG".as_ptr()) };
-    if !value.is_null() {
-        // SAFETY: a value from the environment is a C string.
-        let value = unsafe { CStr::from_ptr(value) }.to_bytes();
+    value_of(c"RPMA_LOG", |value| {
         if !value.is_empty() {
-            then(parse(value));
+            then(parse(value.to_bytes()));
         }
-    }
+    });
 }
 
 /// Takes the level and `json` from either end; the rest is the destination. A path may contain commas, but no
