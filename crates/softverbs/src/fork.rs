@@ -225,15 +225,18 @@ pub(crate) mod tests {
         FORKING.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The result of `f` in a child; false also if the child is killed. `f` must be suitable for a child of a
-    /// multithreaded process.
+    /// The result of `f` in a child; false also if the child is killed, or has not ended after a minute. `f`
+    /// must be suitable for a child of a multithreaded process.
     pub(crate) fn in_child(f: impl FnOnce() -> bool) -> bool {
         let _alone = FORKING.write().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the child only calls `f` and _exit; with glibc malloc is usable after fork(2), and the
-        // caller guarantees that `f` takes no lock of other threads.
+        // SAFETY: the child only calls alarm, `f` and _exit; with glibc malloc is usable after fork(2), and
+        // the caller guarantees that `f` takes no lock of other threads.
         unsafe {
             match libc::fork() {
-                0 => libc::_exit(i32::from(!f())),
+                0 => {
+                    libc::alarm(60);
+                    libc::_exit(i32::from(!f()))
+                }
                 child => {
                     let mut status = 0;
                     assert_eq!(libc::waitpid(child, &mut status, 0), child);

@@ -33,7 +33,7 @@ use crate::policy::spin::{Signs, Spin};
 use crate::policy::trust::TICK;
 use crate::process::PerProcess;
 use crate::sys::{self, Epoll, Errno};
-use crate::{config, lock, probes, thread};
+use crate::{config, fork, lock, probes, thread};
 
 const WAKE: u64 = 0;
 const LATER: u64 = 1;
@@ -57,6 +57,9 @@ impl Source for Now {
 
 pub(crate) struct Engine {
     epoll: Epoll,
+    /// [`fork::generation`] of its process. A child leaves the sources alone: another thread of the parent may
+    /// have held their lock at the moment of the fork.
+    generation: u32,
     wake: OwnedFd,
     /// Expires when the deferred connections are due.
     later_timer: OwnedFd,
@@ -94,6 +97,7 @@ impl Engine {
 
     fn new() -> Result<Self, Errno> {
         let engine = Self {
+            generation: fork::generation(),
             epoll: Epoll::new()?,
             wake: sys::event_flag()?,
             later_timer: sys::timer()?,
@@ -147,6 +151,9 @@ impl Engine {
 
     /// Stops watching. Events already taken from the kernel may still reach the source.
     pub(crate) fn remove(&self, token: u64, fd: RawFd) {
+        if self.generation != fork::generation() {
+            return;
+        }
         self.epoll.remove(fd);
         let source = lock(&self.sources).remove(&token);
         // This may drop the source, which may take locks: not under ours.

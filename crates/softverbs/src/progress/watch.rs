@@ -28,7 +28,7 @@ use super::engine::Engine;
 use super::source::{Source, Ticking};
 use super::{By, Driven};
 use crate::sys::{Epoll, Errno};
-use crate::{config, lock};
+use crate::{config, fork, lock};
 use transport::access::Access;
 use transport::step::reason;
 
@@ -77,6 +77,9 @@ impl Source for News {
 }
 
 pub(crate) struct Watch {
+    /// [`fork::generation`] of its process. A child leaves it alone: another thread of the parent may have
+    /// held a lock at the moment of the fork.
+    generation: u32,
     set: Epoll,
     engine: Arc<Engine>,
     token: u64,
@@ -95,6 +98,7 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn new(engine: Arc<Engine>) -> Result<Arc<Self>, Errno> {
         let watch = Arc::new(Self {
+            generation: fork::generation(),
             set: Epoll::new()?,
             token: engine.token(),
             engine,
@@ -149,6 +153,9 @@ impl Watch {
 
     /// Removes a socket, which may then be closed; `full`: it [awaits room](Watch::await_room).
     pub(crate) fn remove(&self, socket: &OwnedFd, token: u64, full: bool) {
+        if self.is_left_behind() {
+            return;
+        }
         if full {
             self.full.fetch_sub(1, Ordering::Relaxed);
         }
@@ -176,6 +183,9 @@ impl Watch {
 
     /// Removes the shared memory and its notify socket, which may then be closed.
     pub(crate) fn remove_ring(&self, notify: &OwnedFd, token: u64) {
+        if self.is_left_behind() {
+            return;
+        }
         self.set.remove(notify.as_raw_fd());
         let ring = {
             let mut rings = lock(&self.rings);
@@ -184,6 +194,10 @@ impl Watch {
             ring
         };
         drop(ring);
+    }
+
+    fn is_left_behind(&self) -> bool {
+        self.generation != fork::generation()
     }
 
     /// Whether a peer that shares memory must notify. Read after a check that found too few bytes.
@@ -358,5 +372,18 @@ mod tests {
             assert!(began.elapsed() < 10_000 * TICK, "it is still checked at each tick");
             std::thread::yield_now();
         }
+    }
+
+    /// As a connection of the parent does that ends in a child, which has no sockets.
+    #[test]
+    fn a_child_does_not_wait_for_locks_of_its_parent() {
+        let watch = Watch::new(Engine::get().unwrap()).unwrap();
+        let socket = crate::sys::event_flag().unwrap();
+        let _held = (lock(&watch.connections), lock(&watch.rings));
+        assert!(crate::fork::tests::in_child(|| {
+            watch.remove(&socket, 0, false);
+            watch.remove_ring(&socket, NOTIFY);
+            true
+        }));
     }
 }
