@@ -33,13 +33,10 @@ static bool
 copies_directly(pid_t other)
 {
 	static char here;
-	const char *local = getenv("SOFTVERBS_LOCAL");
 	char byte;
 	struct iovec to = {&byte, 1}, from = {&here, 1};
 
-	if (on_device() || (local != NULL && strcmp(local, "1") != 0 && strcmp(local, "auto") != 0))
-		return false;
-	return process_vm_readv(other, &to, 1, &from, 1, 0) == 1;
+	return direct_copies_are_on() && process_vm_readv(other, &to, 1, &from, 1, 0) == 1;
 }
 
 /*
@@ -140,18 +137,19 @@ words_target(struct side *side)
 }
 
 static void
-words_initiator(struct side *side)
+store_words(struct side *side, bool (*maps)(pid_t other))
 {
 	struct region region;
 	struct node node;
 	struct link link;
-	bool stop = maps_memory_of(*side->target_pid);
 	uint64_t *words;
+	bool stop;
 
 	open_initiator(&node, side);
 	region_new(&node, &region, LEN, USAGE_ALL);
 	connect_link(&node, &link, NULL, NULL);
 	words = (uint64_t *)region.ptr;
+	stop = maps(*side->target_pid);
 	if (stop) {
 		EXPECT(await_shared(1) == 1, "%u mappings", count_shared());
 		await_direct(&link, &region, LEN);
@@ -171,6 +169,37 @@ words_initiator(struct side *side)
 		EXPECT(kill(*side->target_pid, SIGCONT) == 0, "%s", strerror(errno));
 	end_link(&link);
 	close_with_region(&node, &region);
+}
+
+static void
+words_initiator(struct side *side)
+{
+	store_words(side, maps_memory_of);
+}
+
+/* Whether this process may open the files of the other one, and direct copies are on. */
+static bool
+inspects(pid_t other)
+{
+	char path[64], name[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", other, STDERR_FILENO);
+	return direct_copies_are_on() && readlink(path, name, sizeof(name)) > 0;
+}
+
+static void
+inspected_words_target(struct side *side)
+{
+	forbid_tracing();
+	words_target(side);
+}
+
+/* The initiator's own memory is none that the target could map, so the kernel copies it. */
+static void
+inspecting_words_initiator(struct side *side)
+{
+	forbid_tracing();
+	store_words(side, inspects);
 }
 
 /*
@@ -217,6 +246,13 @@ withdrawing_target(struct side *side)
 static void
 withdrawing_words_target(struct side *side)
 {
+	withdraw(side, region_sealed);
+}
+
+static void
+inspecting_withdrawing_words_target(struct side *side)
+{
+	forbid_tracing();
 	withdraw(side, region_sealed);
 }
 
@@ -356,6 +392,13 @@ withdrawn_words_initiator(struct side *side)
 		delete_link(&link);
 	}
 	close_with_region(&node, &src);
+}
+
+static void
+inspecting_withdrawn_words_initiator(struct side *side)
+{
+	forbid_tracing();
+	withdrawn_words_initiator(side);
 }
 
 static void
@@ -567,8 +610,11 @@ ordering_initiator(struct side *side)
 const struct test direct_tests[] = {
 	{"direct-stopped-target", idle_target, busy_initiator, .seconds = 60},
 	{"direct-words-stopped-target", words_target, words_initiator, .seconds = 60},
+	{"direct-words-inspected-target", inspected_words_target, inspecting_words_initiator, .seconds = 60},
 	{"direct-withdrawn-memory", withdrawing_target, withdrawn_initiator, .seconds = 60},
 	{"direct-withdrawn-words", withdrawing_words_target, withdrawn_words_initiator, .seconds = 60, .missing = not_soft},
+	{"direct-withdrawn-words-inspected", inspecting_withdrawing_words_target, inspecting_withdrawn_words_initiator, .seconds = 60,
+		.missing = not_soft},
 	{"direct-withdrawn-at-the-end", ending_target, ended_initiator, .seconds = 60, .missing = not_soft},
 	{"direct-killed-writer", killed_target, killing_initiator, .target_ends_by = SIGKILL},
 	{"direct-killed-words", killed_words_target, killing_words_initiator, .target_ends_by = SIGKILL, .missing = not_soft},

@@ -87,6 +87,16 @@ unsigned await_shared(unsigned wanted);
 /* From now on this system call fails in this process with an errno that containers use. */
 void forbid_call(long number);
 
+/* As root in a container: the same user, without the capability to inspect processes that have more. */
+void drop_capabilities(void);
+
+/*
+ * From now on this process may only inspect others (PTRACE_MODE_READ), not access their memory or copy their
+ * descriptors: by Yama, if its ptrace_scope is not 0, otherwise by a filter in its place. With Yama both sides
+ * must call it, as a process may not inspect one with more capabilities.
+ */
+void forbid_tracing(void);
+
 /* Stops a process, and waits until it has stopped: the signal takes effect after kill(2) has returned. */
 void stop_process(pid_t pid);
 

@@ -41,13 +41,12 @@ new_userfaultfd(void)
 static const char *
 cannot_hold(void)
 {
-	const char *local = getenv("SOFTVERBS_LOCAL");
 	static char here;
 	char byte;
 	struct iovec to = {&byte, 1}, from = {&here, 1};
 	int fd;
 
-	if (on_device() || (local != NULL && strcmp(local, "1") != 0 && strcmp(local, "auto") != 0))
+	if (!direct_copies_are_on())
 		return "";
 	/* of the parent, as of any other process */
 	if (process_vm_readv(getppid(), &to, 1, &from, 1, 0) != 1 && errno == EPERM)
@@ -262,14 +261,14 @@ executing_target(struct side *side)
 }
 
 static void
-patient_initiator(struct side *side)
+outwait(struct side *side, void (*new_region)(struct node *node, struct region *region, size_t size, int usage))
 {
 	struct region region;
 	struct node node;
 	struct link link;
 
 	open_initiator(&node, side);
-	region_new(&node, &region, LEN, USAGE_PLAIN);
+	new_region(&node, &region, LEN, USAGE_PLAIN);
 	connect_link(&node, &link, NULL, &region);
 	await(side, 'h');
 	expect_begun(&region);
@@ -285,9 +284,32 @@ patient_initiator(struct side *side)
 	close_node(&node);
 }
 
+static void
+patient_initiator(struct side *side)
+{
+	outwait(side, region_new);
+}
+
+/* Neither may access the memory of the other one but that of memfds. */
+static void
+inspecting_executing_target(struct side *side)
+{
+	forbid_tracing();
+	executing_target(side);
+}
+
+static void
+inspecting_patient_initiator(struct side *side)
+{
+	forbid_tracing();
+	outwait(side, region_sealed);
+}
+
 const struct test held_tests[] = {
 	{"direct-held-at-the-end", ending_target, held_initiator, .missing = cannot_hold},
 	{"direct-held-others-go-on", serving_target, serving_initiator, .missing = cannot_hold},
 	{"direct-held-and-executed", executing_target, patient_initiator, .target_ends_by = SIGKILL, .missing = cannot_hold},
+	{"direct-held-and-executed-inspected", inspecting_executing_target, inspecting_patient_initiator, .target_ends_by = SIGKILL,
+		.missing = cannot_hold},
 	{.name = NULL},
 };

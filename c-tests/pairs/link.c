@@ -400,6 +400,14 @@ direct_reads(struct link *link, struct region *local, size_t len)
 	return 10;
 }
 
+bool
+direct_copies_are_on(void)
+{
+	const char *local = getenv("SOFTVERBS_LOCAL");
+
+	return !on_device() && (local == NULL || strcmp(local, "1") == 0 || strcmp(local, "auto") == 0);
+}
+
 void
 await_direct(struct link *link, struct region *local, size_t len)
 {

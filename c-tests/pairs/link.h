@@ -113,6 +113,8 @@ void expect_no_wc(struct rpma_cq *cq);
 /* One operation including its completion, on a part of both regions. */
 void read_part(struct link *link, struct region *dst, size_t dst_offset, size_t src_offset, size_t len);
 void write_part(struct link *link, size_t dst_offset, struct region *src, size_t src_offset, size_t len);
+/* Whether SOFTVERBS_LOCAL permits direct copies between the two processes. */
+bool direct_copies_are_on(void);
 /*
  * Returns when copies between these bytes and the peer's are direct. The peer exports the key when it has
  * processed a write and a read in shared memory; over RoCE the first ones may be sent over UDP.

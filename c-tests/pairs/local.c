@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
@@ -228,17 +227,6 @@ unseeing_initiator(struct side *side)
 		_exit(0);
 	}
 	EXPECT(waitpid(pid, &status, 0) == pid && status == 0, "status 0x%x", status);
-}
-
-/* As root in a container: the same user, without the capability to inspect processes outside. */
-static void
-drop_capabilities(void)
-{
-	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct none[2] = {0};
-
-	EXPECT(syscall(SYS_capset, &header, none) == 0, "%s", strerror(errno));
-	EXPECT(prctl(PR_SET_DUMPABLE, 1) == 0);
 }
 
 static void

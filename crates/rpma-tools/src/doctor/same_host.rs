@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The system calls with which two processes on one host share memory, and with which the soft provider
-//! places data: each call is tried. The rings are passed as a file descriptor, so Yama's ptrace_scope is
-//! irrelevant; a system call filter (seccomp) is not.
+//! places data: each call is tried. The rings are passed as a file descriptor, so Yama's ptrace_scope does
+//! not matter for them; it does for direct copies to other memory than that of memfds. A system call filter
+//! (seccomp) matters for both.
 
 use std::env;
 use std::fs;
@@ -74,8 +75,8 @@ pub(super) fn check(system: &System, report: &mut Report) {
         Some(_) => "a seccomp filter",
         None => "no information about seccomp",
     };
-    let yama = system.read("/proc/sys/kernel/yama/ptrace_scope");
-    let yama = yama.map_or("no Yama".to_owned(), |scope| format!("Yama {scope}, which is irrelevant here"));
+    let scope = system.read("/proc/sys/kernel/yama/ptrace_scope");
+    let yama = scope.as_ref().map_or("no Yama".to_owned(), |scope| format!("Yama {scope}"));
     let around = format!("{filter}, {yama}");
     match copy() {
         Ok(()) => report.ok("placement", format!("process_vm_readv works ({around})")),
@@ -103,7 +104,13 @@ pub(super) fn check(system: &System, report: &mut Report) {
             "same-host",
             format!("connections on this host use TCP because of SOFTVERBS_LOCAL=0; shared memory is not possible: {name}: {why}"),
         ),
-        None if is_on => report.ok("same-host", "two processes of one user on this host that may inspect each other can use shared memory instead of TCP or UDP"),
+        None if is_on => {
+            let limit = match scope.as_deref().map(str::trim) {
+                None | Some("0") => String::new(),
+                Some(_) => format!("; {yama}: without CAP_SYS_PTRACE they access only memory of sealed memfds directly"),
+            };
+            report.ok("same-host", format!("two processes of one user on this host that may inspect each other can use shared memory instead of TCP or UDP{limit}"));
+        }
         None => report.ok("same-host", "connections on this host use TCP because of SOFTVERBS_LOCAL=0"),
     }
 }

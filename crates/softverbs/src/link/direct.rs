@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Direct copies: the initiator executes an operation itself, in the memory of the peer, with one system
 //! call; with none if both memories are those of sealed memfds ([`imported`]). In such memory it also
-//! executes atomic operations and atomic writes; "copy" below includes these.
+//! executes atomic operations and atomic writes; "copy" below includes these. If the kernel does not permit
+//! the initiator to access the memory of the peer ([`Reach`]), only that of memfds is accessed directly.
 //!
 //! Each end exports to its peer the keys that the peer has already used successfully over the ring: the table
 //! has then made all checks for this connection. So the first operation with a key goes over the ring, and a
@@ -29,7 +30,7 @@ use std::time::{Duration, Instant};
 use arrayvec::ArrayVec;
 use imported::{Import, Imports};
 
-use super::process::{Peer, Proof, RESERVED};
+use super::process::{Peer, Proof, RESERVED, Reach};
 use super::ring::Rings;
 use super::shared::{EXPORTED_KEYS, ExportPage};
 use crate::config;
@@ -37,7 +38,7 @@ use crate::memory::{self, Exporter, Grant};
 use crate::progress::engine::Engine;
 use crate::progress::export::{ExportedKey, KeyInUse, Ledger};
 use crate::progress::source::Source;
-use crate::sys::Errno;
+use crate::sys::{Errno, Process};
 use crate::{NOTICE, unix};
 use transport::access::{Access, Exported, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use transport::direct::{MAX_TOGETHER, WordAccess};
@@ -150,6 +151,7 @@ impl Exporter for Owner {
 pub(super) struct DirectCopy {
     owner: Arc<Owner>,
     peer: Arc<Peer>,
+    own: Process,
     /// The last export: key, rights, and [`Owner::revoked`] then.
     last: (u32, u32, u32),
     imports: Imports,
@@ -186,6 +188,13 @@ impl DirectCopy {
             }
             e => format!("process {pid} is not the peer, or cannot be accessed: {}", error(e)),
         })?;
+        if peer.reach() == Reach::Files {
+            log::info!(
+                target: NOTICE,
+                "the kernel does not permit access to the memory of process {pid} (ptrace(2); Yama's ptrace_scope): \
+                 only memory of sealed memfds is accessed directly"
+            );
+        }
         let owner = Arc::new(Owner {
             rings: rings.clone(),
             peer: peer.clone(),
@@ -194,13 +203,13 @@ impl DirectCopy {
             has_executed: AtomicBool::new(false),
         });
         memory::add_exporter(&owner).map_err(error)?;
-        rings.copy_directly(true);
-        Ok(Self { owner, peer, last: (0, 0, 0), imports: Imports::default() })
+        rings.copy_directly(Some(peer.reach()));
+        Ok(Self { owner, peer, own: Process::own(), last: (0, 0, 0), imports: Imports::default() })
     }
 
     /// The connection ends: the peer begins no further copy.
     pub(super) fn close(self) {
-        self.owner.rings.copy_directly(false);
+        self.owner.rings.copy_directly(None);
         if !self.owner.rings.is_left_behind() {
             self.owner.ledger.close(self.owner.own().gate());
         }
@@ -239,8 +248,8 @@ impl DirectCopy {
     /// Whether the peer exports a key for this access. An atomic operation also requires that its memory can
     /// be mapped.
     pub(super) fn may_access(&self, remote: Access) -> bool {
-        match remote.rights & REMOTE_ATOMIC {
-            0 => self.owner.rings.is_exported(remote),
+        match (self.peer.reach(), remote.rights & REMOTE_ATOMIC) {
+            (Reach::Memory, 0) => self.owner.rings.is_exported(remote),
             _ => self.maps(remote),
         }
     }
@@ -257,6 +266,8 @@ impl DirectCopy {
     /// bytes of `remote`, which is the total length of the other elements. All accesses have the key and the
     /// rights of the first one. Returns the number of bytes copied.
     ///
+    /// Without `backed` the kernel copies, also to and from memory that is mapped: `local` may be unmapped.
+    ///
     /// # Safety
     ///
     /// For a read the caller must hold grants to write all of `local` but the first element. With `backed`,
@@ -270,20 +281,21 @@ impl DirectCopy {
         backed: bool,
     ) -> usize {
         let Some(&Access { stag, .. }) = remote.first() else { return 0 };
-        let copied = match self.take(stag, backed) {
+        let reach = self.peer.reach();
+        let copied = match self.take(stag, backed || reach == Reach::Files) {
             None => 0,
-            Some((version, exported)) => {
-                let import = if backed { self.imports.find(version, &exported) } else { Import::Unknown };
-                match import {
-                    // SAFETY: the caller guarantees that `local` does not fault, and the grants.
-                    Import::Mapped(view) => unsafe { view.copy(&local[1..], remote, len) },
-                    // SAFETY: the caller holds the grants. If the peer is this process, it exports the ranges
-                    // of a write, and revocation waits while the key is taken.
-                    Import::Unknown | Import::Unmappable => unsafe {
-                        copy_by_kernel(&self.peer, local, &exported, remote, len)
-                    },
-                }
-            }
+            Some((version, exported)) => match (self.imports.find(version, &exported), backed, reach) {
+                // SAFETY: the caller guarantees that `local` does not fault, and the grants.
+                (Import::Mapped(view), true, _) => unsafe { view.copy(&local[1..], remote, len) },
+                // SAFETY: the caller holds the grants.
+                (Import::Mapped(view), false, Reach::Files) => unsafe {
+                    view.copy_by_kernel(self.own, &local[1..], remote, len)
+                },
+                // SAFETY: the caller holds the grants. If the peer is this process, it exports the ranges of
+                // a write, and revocation waits while the key is taken.
+                (_, _, Reach::Memory) => unsafe { copy_by_kernel(&self.peer, local, &exported, remote, len) },
+                (_, _, Reach::Files) => 0,
+            },
         };
         self.hold().release();
         copied
@@ -319,7 +331,7 @@ impl DirectCopy {
         let (version, exported) = self.owner.rings.exported(stag)?;
         if let (true, Some(file)) = (maps, exported.file) {
             if let Import::Unknown = self.imports.find(version, &exported) {
-                let file = self.peer.descriptor(file.descriptor).ok();
+                let file = self.peer.memfd(file.descriptor, file.inode).ok();
                 // Revocation does not wait for the mapping.
                 self.hold().release();
                 self.imports.add(version, exported, file);

@@ -10,15 +10,24 @@
 //!
 //! The guard page holds a random number. Peers send each other its address and the number; if the process
 //! with the PID that the kernel reports has the number there, it is the peer. The same read shows whether the
-//! kernel permits the access (ptrace(2), "access mode checking").
+//! kernel permits the access (ptrace(2), "access mode checking": PTRACE_MODE_ATTACH).
+//!
+//! Where it permits only to inspect the process (PTRACE_MODE_READ; Yama's ptrace_scope is 1 on some
+//! distributions), the memfds of the peer can be opened and mapped, but nothing else can be accessed
+//! ([`Reach::Files`]). Then the peer is identified by its address space, of which a descriptor of
+//! /proc/PID/maps keeps a reference: it reads as an empty file once the process has ended or has executed
+//! another program.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, makedev, open, statx};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
+use crate::cancel::whole;
 use crate::lock;
+use crate::memory::memfd_device;
 use crate::process::PerProcess;
 use crate::socket::Socket;
 use crate::sys::{Errno, again, check_len, errno, is_readable_within, page_size, to_errno};
@@ -97,12 +106,23 @@ impl Proof {
     }
 }
 
-/// A peer process whose memory this one may access.
+/// What the kernel permits this process to access of a peer process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Its memory.
+    Memory,
+    /// Its memfds.
+    Files,
+}
+
+/// A peer process whose memory, or memfds, this one may access.
 pub(super) struct Peer {
     pid: libc::pid_t,
     proof: Proof,
     /// A pidfd, readable when the process has ended.
     end: Socket,
+    /// Its /proc/PID/maps, with [`Reach::Files`].
+    maps: Option<Socket>,
 }
 
 /// The first element of the ranges of a copy, which the call itself sets.
@@ -113,8 +133,8 @@ fn piece<T>(at: *mut T, iov_len: usize) -> libc::iovec {
 }
 
 impl Peer {
-    /// The process with this PID, after a check that it has this guard page. EPROTO if it does not; EPERM and
-    /// the other errors of process_vm_readv(2) and pidfd_open(2).
+    /// The process with this PID, after a check that it has this guard page, or may only be inspected. EPROTO
+    /// if it does not have the page; the other errors of process_vm_readv(2), pidfd_open(2) and open(2).
     pub(super) fn meet(pid: libc::pid_t, proof: Proof) -> Result<Arc<Self>, Errno> {
         let known = |peers: &[Weak<Self>]| {
             let known =
@@ -126,10 +146,14 @@ impl Peer {
         }
         let process = Pid::from_raw(pid).ok_or(libc::EINVAL)?;
         let end = Socket::noted(|| to_errno(pidfd_open(process, PidfdFlags::empty())))?;
-        let peer = Arc::new(Self { pid, proof, end });
+        let mut peer = Self { pid, proof, end, maps: None };
         // Without the lock: while a process forks, it holds its mmap lock, and reading its memory waits for
         // that. Other threads must not wait, too.
+        if let Err(libc::EPERM | libc::ENOSYS) = peer.identify() {
+            peer.maps = Some(open_noted(&format!("/proc/{pid}/maps"), OFlags::RDONLY)?);
+        }
         peer.identify()?;
+        let peer = Arc::new(peer);
         // No other process can have the PID of one that has not ended.
         if peer.has_ended(Duration::ZERO) {
             return Err(libc::ESRCH);
@@ -149,6 +173,10 @@ impl Peer {
         self.pid
     }
 
+    pub(super) fn reach(&self) -> Reach {
+        if self.maps.is_none() { Reach::Memory } else { Reach::Files }
+    }
+
     /// Whether one of its threads may still be copying: the process has neither ended, for which this waits
     /// up to `wait`, nor executed another program. Also true if the kernel does not tell.
     pub(super) fn has_memory(&self, wait: Duration) -> bool {
@@ -165,17 +193,42 @@ impl Peer {
         is_readable_within(self.end.as_raw_fd(), wait)
     }
 
-    /// A duplicate of a descriptor of the process (pidfd_getfd(2)), which must be that of its memory as long
-    /// as the caller holds the key for it. The errors of the call; ESRCH if the process has executed another
-    /// program.
-    pub(super) fn descriptor(&self, number: u32) -> Result<Socket, Errno> {
+    /// The memfd with this descriptor of the process and this inode. The number must be that of its memory as
+    /// long as the caller holds the key for it. The errors of pidfd_getfd(2) and open(2); ESRCH if the
+    /// process has executed another program.
+    pub(super) fn memfd(&self, number: u32, inode: u64) -> Result<Socket, Errno> {
         let number = RawFd::try_from(number).map_err(|_| libc::EBADF)?;
-        let fd = Socket::noted(|| to_errno(pidfd_getfd(&*self.end, number, PidfdGetfdFlags::empty())))?;
+        let fd = match self.reach() {
+            Reach::Memory => {
+                Socket::noted(|| to_errno(pidfd_getfd(&*self.end, number, PidfdGetfdFlags::empty())))
+            }
+            Reach::Files => self.open_memfd(number, inode),
+        }?;
         if self.has_memory(Duration::ZERO) { Ok(fd) } else { Err(libc::ESRCH) }
     }
 
-    /// Whether the process has this guard page. EFAULT or EPROTO if not; the errors of process_vm_readv(2).
+    /// Opens a memfd of the process. EBADF if the descriptor is that of another file.
+    fn open_memfd(&self, number: RawFd, inode: u64) -> Result<Socket, Errno> {
+        let found = open_noted(&format!("/proc/{}/fd/{number}", self.pid), OFlags::PATH)?;
+        // What is known to the kernel: a file of a file system in user space may not answer, nor be opened.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let about = to_errno(statx(&*found, c"", flags, StatxFlags::INO))?;
+        let device = makedev(about.stx_dev_major, about.stx_dev_minor);
+        if Some(device) != memfd_device() || about.stx_ino != inode {
+            return Err(libc::EBADF);
+        }
+        open_noted(&format!("/proc/self/fd/{}", found.as_raw_fd()), OFlags::RDWR)
+    }
+
+    /// Whether the process has this guard page, or still the address space that it had. EFAULT or EPROTO if
+    /// not; the errors of process_vm_readv(2) and read(2).
     fn identify(&self) -> Result<(), Errno> {
+        if let Some(maps) = &self.maps {
+            return match to_errno(whole(|| rustix::io::pread(&**maps, &mut [0; 1], 0)))? {
+                0 => Err(libc::EFAULT),
+                _ => Ok(()),
+            };
+        }
         // SAFETY: the two elements are for the call itself: only the number of the guard page is read, into a
         // local variable.
         unsafe { self.read(&mut [RESERVED], &mut [RESERVED]) }.map(|_| ())
@@ -249,6 +302,11 @@ impl Peer {
     }
 }
 
+/// Opens a file of proc_pid(5). The errors of open(2).
+fn open_noted(path: &str, flags: OFlags) -> Result<Socket, Errno> {
+    Socket::noted(|| whole(|| to_errno(open(path, flags | OFlags::CLOEXEC, Mode::empty()))))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -275,6 +333,52 @@ mod tests {
         assert!(Peer::meet(own(), Proof::default()).is_err());
     }
 
+    /// A process of which only the files are within reach.
+    fn inspected(pid: u32) -> Peer {
+        let pid = pid as libc::pid_t;
+        let end = Socket::noted(|| to_errno(pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty())));
+        let maps = open_noted(&format!("/proc/{pid}/maps"), OFlags::RDONLY).unwrap();
+        Peer { pid, proof: Proof::default(), end: end.unwrap(), maps: Some(maps) }
+    }
+
+    #[test]
+    fn only_the_memfds_of_an_inspected_process_are_opened() {
+        let peer = inspected(std::process::id());
+        assert_eq!(peer.reach(), Reach::Files);
+        let memfd = Socket::noted(|| crate::sys::memory_file(c"own", 0)).unwrap();
+        let number = |file: &Socket| file.as_raw_fd() as u32;
+        let inode = |file: &Socket| rustix::fs::fstat(file).unwrap().st_ino;
+        let found = peer.memfd(number(&memfd), inode(&memfd)).unwrap();
+        assert_eq!(inode(&found), inode(&memfd));
+        assert_eq!(peer.memfd(number(&memfd), inode(&memfd) + 1).map(drop), Err(libc::EBADF), "another one");
+        let (other, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        let other = Socket::noted(|| Ok(other.into())).unwrap();
+        assert_eq!(peer.memfd(number(&other), inode(&other)).map(drop), Err(libc::EBADF), "no memfd");
+        let device = open_noted("/dev/null", OFlags::RDONLY).unwrap();
+        assert_eq!(peer.memfd(number(&device), inode(&device)).map(drop), Err(libc::EBADF));
+        assert!(peer.memfd(u32::MAX, 1).is_err() && peer.memfd(1 << 20, 1).is_err(), "no descriptor");
+    }
+
+    #[test]
+    fn an_inspected_process_that_has_executed_another_program_has_no_memory() {
+        use std::io::{Read, Write};
+        use std::process::{Command, Stdio};
+        let mut shell = Command::new("sh");
+        let script = "read line; exec sh -c 'echo; read line'";
+        let shell = shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = shell.spawn().unwrap();
+        let peer = inspected(child.id());
+        assert!(peer.has_memory(Duration::ZERO));
+        let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        writeln!(input, "go on").unwrap();
+        output.read_exact(&mut [0]).unwrap();
+        assert!(!peer.has_ended(Duration::ZERO) && !peer.has_memory(Duration::ZERO));
+        assert_eq!(peer.memfd(0, 1).map(drop), Err(libc::EBADF));
+        drop(input);
+        child.wait().unwrap();
+        assert!(peer.has_ended(Duration::ZERO) && !peer.has_memory(Duration::ZERO));
+    }
+
     #[test]
     fn bytes_go_both_ways_and_only_if_the_guard_page_is_there() {
         let peer = Peer::meet(own(), Proof::own().unwrap()).unwrap();
@@ -297,7 +401,8 @@ mod tests {
         // SAFETY: the ranges of the peer are `to` and an unmapped one, which the kernel does not write.
         assert_eq!(unsafe { peer.write(&mut local, &mut partly) }, Ok(7));
         let other = Proof { addr: 4096, ..peer.proof };
-        let other = Peer { pid: own(), proof: other, end: Socket::noted(crate::sys::event_flag).unwrap() };
+        let end = Socket::noted(crate::sys::event_flag).unwrap();
+        let other = Peer { pid: own(), proof: other, end, maps: None };
         let mut zeros = [0u8; 10];
         let mut local = [RESERVED, piece(zeros.as_mut_ptr(), 10)];
         // SAFETY: the only range is `to`, a live local array without references to it.

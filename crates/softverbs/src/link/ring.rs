@@ -26,7 +26,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::process::MOST;
+use super::process::{MOST, Reach};
 use super::shared::{EXPORTED_KEYS, SIZE, Shared, Words};
 use crate::config;
 use crate::policy::Policy;
@@ -74,6 +74,8 @@ pub(crate) struct Rings {
     full: AtomicBool,
     /// Whether this end copies directly with the keys that the peer exports.
     copies_directly: AtomicBool,
+    /// It can do so only with memfds ([`Reach::Files`]).
+    needs_files: AtomicBool,
     /// The number of changes of the peer's exported keys that this end has acted on.
     changes: AtomicU32,
     settling: Settling,
@@ -104,6 +106,7 @@ impl Rings {
             taken_by_peer: AtomicU64::new(0),
             full: AtomicBool::new(false),
             copies_directly: AtomicBool::new(false),
+            needs_files: AtomicBool::new(false),
             changes: AtomicU32::new(0),
             settling: Settling::new(config::get().policy),
         }
@@ -257,9 +260,10 @@ impl Rings {
         self.output().acted().load(Ordering::Acquire) == self.put.load(Ordering::Relaxed)
     }
 
-    /// Whether this end copies directly from now on.
-    pub(super) fn copy_directly(&self, copies: bool) {
-        self.copies_directly.store(copies, Ordering::Relaxed);
+    /// What this end accesses directly from now on.
+    pub(super) fn copy_directly(&self, reach: Option<Reach>) {
+        self.copies_directly.store(reach.is_some(), Ordering::Relaxed);
+        self.needs_files.store(reach == Some(Reach::Files), Ordering::Relaxed);
     }
 
     /// Whether the peer's exported keys have changed since [`Rings::note_changes`].
@@ -292,9 +296,12 @@ impl Rings {
         self.shared.exported_keys(theirs)[at].read()
     }
 
-    /// Whether the peer exports a key for this access.
+    /// Whether the peer exports a key for this access, to memory that this end can access.
     pub(super) fn is_exported(&self, remote: Access) -> bool {
-        self.exported(remote.stag).is_some_and(|(_, exported)| exported.find(remote).is_some())
+        self.exported(remote.stag).is_some_and(|(_, exported)| {
+            let is_within_reach = exported.file.is_some() || !self.needs_files.load(Ordering::Relaxed);
+            is_within_reach && exported.find(remote).is_some()
+        })
     }
 
     /// The indices of this end and of the other one for [`Shared::export_page`]: also those of the rings that

@@ -111,7 +111,7 @@ pub(super) fn file_offset(stag: u32, first: u64) -> Option<FileOffset> {
 }
 
 /// The device number of the file system of all memfds without huge pages.
-fn memfd_device() -> Option<u64> {
+pub(crate) fn memfd_device() -> Option<u64> {
     static DEVICE: OnceNonZeroUsize = OnceNonZeroUsize::new();
     let find = || {
         let file = Socket::noted(|| memory_file(c"softverbs", 0)).map_err(drop)?;

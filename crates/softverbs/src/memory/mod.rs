@@ -16,7 +16,7 @@ mod place;
 mod table;
 mod word;
 
-pub(crate) use backing::{Backing, examine};
+pub(crate) use backing::{Backing, examine, memfd_device};
 pub(crate) use durable::make_durable;
 pub(crate) use exchange::change;
 pub(crate) use exporters::{Exporter, add_exporter, remove_exporter};

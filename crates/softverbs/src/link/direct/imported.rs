@@ -12,6 +12,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+use arrayvec::ArrayVec;
 use rustix::fs::fstat;
 
 use super::super::shared::EXPORTED_KEYS;
@@ -20,9 +21,9 @@ use crate::limits::MAX_IMPORTS;
 use crate::mapped::FileMapping;
 use crate::progress::export::Ledger;
 use crate::socket::Socket;
-use crate::sys::copy_in_order;
+use crate::sys::{Process, copy_in_order};
 use transport::access::{Access, Exported, FileOffset, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
-use transport::direct::WordAccess;
+use transport::direct::{MAX_TOGETHER, WordAccess};
 use transport::wr::WORD;
 
 /// Memory of the peer in the address space of this process.
@@ -164,6 +165,42 @@ impl View {
             fence(Ordering::SeqCst);
         }
         Some(original)
+    }
+
+    /// As [`Self::copy`], with a system call; `local` may be unmapped.
+    ///
+    /// # Safety
+    ///
+    /// For a read the caller must hold grants to write `local`.
+    pub(super) unsafe fn copy_by_kernel(
+        &self,
+        process: Process,
+        local: &[libc::iovec],
+        remote: &[Access],
+        len: usize,
+    ) -> usize {
+        let mut ranges = ArrayVec::<_, MAX_TOGETHER>::new();
+        let located = within(remote, len).all(|access| {
+            let found = self.find(access).map(|addr| addr.cast::<libc::c_void>());
+            found.is_some_and(|iov_base| {
+                ranges.try_push(libc::iovec { iov_base, iov_len: access.len }).is_ok()
+            })
+        });
+        if !located {
+            return 0;
+        }
+        let (at, n) = (local.as_ptr(), local.len() as libc::c_ulong);
+        let (there, m) = (ranges.as_ptr(), ranges.len() as libc::c_ulong);
+        // SAFETY: the caller holds grants to write the local ranges of a read; those of a write are only
+        // read. The other ranges are in the mapping, of which no reference exists, and which is writable if
+        // `find` has permitted a write. The kernel checks that all of them are mapped.
+        let copied = process.copy(|id| unsafe {
+            match remote[0].rights & REMOTE_READ {
+                0 => libc::process_vm_writev(id, at, n, there, m, 0),
+                _ => libc::process_vm_readv(id, at, n, there, m, 0),
+            }
+        });
+        copied.unwrap_or(0)
     }
 
     /// Copies between `local` and the first `len` bytes of `remote`, as [`super::DirectCopy::copy`] does.
