@@ -92,8 +92,8 @@ void drop_capabilities(void);
 
 /*
  * From now on this process may only inspect others (PTRACE_MODE_READ), not access their memory or copy their
- * descriptors: by Yama, if its ptrace_scope is not 0, otherwise by a filter in its place. With Yama both sides
- * must call it, as a process may not inspect one with more capabilities.
+ * descriptors: by Yama, if its ptrace_scope is not 0, otherwise by a filter in its place. With Yama both
+ * sides must call it, as a process may not inspect one with more capabilities.
  */
 void forbid_tracing(void);
 

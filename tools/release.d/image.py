@@ -80,7 +80,9 @@ def write(release, tarball, directory):
     manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
                 "config": layout.blob("config.v1+json", json.dumps(config).encode()), "layers": packed}
     named = layout.blob("manifest.v1+json", json.dumps(manifest).encode(), platform={"architecture": "amd64", "os": "linux"},
-                        annotations={"org.opencontainers.image.ref.name": release.version})
+                        annotations={"org.opencontainers.image.ref.name": release.version,
+                                     # what podman and containerd name an image that they load
+                                     "io.containerd.image.name": f"localhost/{release.name}:{release.version}"})
     index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [named]}
     layout.files["index.json"] = json.dumps(index).encode()
     layout.write(directory / f"{release.name}-{release.version}-x86_64.oci.tar", release.epoch)

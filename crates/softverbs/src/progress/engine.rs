@@ -57,8 +57,8 @@ impl Source for Now {
 
 pub(crate) struct Engine {
     epoll: Epoll,
-    /// [`fork::generation`] of its process. A child leaves the sources alone: another thread of the parent may
-    /// have held their lock at the moment of the fork.
+    /// [`fork::generation`] of its process. A child leaves the sources alone: another thread of the parent
+    /// may have held their lock at the moment of the fork.
     generation: u32,
     wake: OwnedFd,
     /// Expires when the deferred connections are due.
