@@ -246,6 +246,9 @@ impl Watch {
 
     /// Drives the connections whose sockets are ready. Returns whether there were any.
     pub(crate) fn look(&self, by: By) -> bool {
+        if self.is_left_behind() {
+            return false;
+        }
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
         let mut found = self.look_at_rings(by);
         // A bounded number of rounds: others wait for the engine, too.
@@ -374,13 +377,13 @@ mod tests {
         }
     }
 
-    /// As a connection of the parent does that ends in a child, which has no sockets.
+    /// As does a connection of the parent that ends in a child, which has no sockets.
     #[test]
     fn a_child_does_not_wait_for_locks_of_its_parent() {
         let watch = Watch::new(Engine::get().unwrap()).unwrap();
         let socket = crate::sys::event_flag().unwrap();
         let _held = (lock(&watch.connections), lock(&watch.rings));
-        assert!(crate::fork::tests::in_child(|| {
+        assert!(fork::tests::in_child(|| {
             watch.remove(&socket, 0, false);
             watch.remove_ring(&socket, NOTIFY);
             true

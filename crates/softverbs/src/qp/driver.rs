@@ -108,6 +108,10 @@ impl Qp {
     /// Steps the connection until nothing is left to do, unless another thread has the turn. Returns whether
     /// this one had it.
     pub(super) fn run(&self, entry: Entry, by: By) -> bool {
+        // In a child, another thread of the parent may hold a lock that this would take.
+        if self.is_left_behind() {
+            return false;
+        }
         // For all rounds together.
         let mut quota = match by {
             By::Engine => Quota { bytes: ENGINE_BYTES, operations: ENGINE_OPERATIONS },

@@ -41,7 +41,7 @@ use crate::progress::{By, Driven};
 use crate::socket::Socket;
 use crate::srq::SharedSrq;
 use crate::sys::{self, Errno, Process};
-use crate::{config, lock, probes};
+use crate::{config, fork, lock, probes};
 use driver::{End, Session};
 use linked::Transport;
 use log::Level;
@@ -148,6 +148,8 @@ struct Flushed {
 
 pub(crate) struct Qp {
     this: Weak<Self>,
+    /// [`fork::generation`] of its process.
+    generation: u32,
     pub(crate) kind: Kind,
     pub(crate) num: u32,
     /// The address of the remote peer, once connected.
@@ -207,6 +209,7 @@ impl Qp {
         let policy = config::get().policy;
         let qp = Arc::new_cyclic(|this: &Weak<Self>| Self {
             this: this.clone(),
+            generation: fork::generation(),
             kind,
             num,
             peer: Mutex::default(),
@@ -371,6 +374,12 @@ impl Qp {
         *lock(&self.observer) = Some(Arc::downgrade(&observer));
         *lock(&self.held) = Some(observer);
         on_terms(terms)
+    }
+
+    /// Whether this process is a child, forked after the queue pair was created.
+    #[inline]
+    fn is_left_behind(&self) -> bool {
+        self.generation != fork::generation()
     }
 
     /// What observes the connection.

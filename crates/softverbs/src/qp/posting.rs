@@ -180,6 +180,9 @@ impl Posting<'_> {
     fn send(&mut self) {
         self.posted = false;
         let qp = self.qp;
+        if qp.is_left_behind() {
+            return;
+        }
         let is_armed = qp.send_cq.is_armed();
         let more = qp.send_cq.has_more() || qp.recv_cq.has_more();
         let Self { len, signaled, alone, .. } = *self;
