@@ -194,7 +194,7 @@ inspected_words_target(struct side *side)
 	words_target(side);
 }
 
-/* The initiator's own memory is none that the target could map, so the kernel copies it. */
+/* The initiator's own memory is not in a memfd, unless PAIRS_MEMORY=memfd, so the kernel copies it. */
 static void
 inspecting_words_initiator(struct side *side)
 {

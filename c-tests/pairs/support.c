@@ -245,7 +245,7 @@ drop_capabilities(void)
 	EXPECT(prctl(PR_SET_DUMPABLE, 1) == 0);
 }
 
-/* Whether Yama forbids it to every process without CAP_SYS_PTRACE. */
+/* Whether Yama forbids every process without CAP_SYS_PTRACE to access the memory of others. */
 static bool
 yama_forbids_tracing(void)
 {

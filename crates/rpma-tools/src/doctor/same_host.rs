@@ -107,6 +107,8 @@ pub(super) fn check(system: &System, report: &mut Report) {
         None if is_on => {
             let limit = match scope.as_deref().map(str::trim) {
                 None | Some("0") => String::new(),
+                _ if setting == "ring" => String::new(),
+                Some("3") => format!("; {yama}: they access only memory of sealed memfds directly"),
                 Some(_) => format!("; {yama}: without CAP_SYS_PTRACE they access only memory of sealed memfds directly"),
             };
             report.ok("same-host", format!("two processes of one user on this host that may inspect each other can use shared memory instead of TCP or UDP{limit}"));
@@ -132,5 +134,6 @@ mod tests {
         assert_eq!(copy().is_ok(), text.starts_with("ok    placement"), "{text}");
         let works = attempts().into_iter().all(|(_, result)| result.is_ok());
         assert_eq!(works, text.contains("can use shared memory"), "{text}");
+        assert_eq!(works, text.contains("; Yama 1: without CAP_SYS_PTRACE"), "{text}");
     }
 }

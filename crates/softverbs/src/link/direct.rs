@@ -183,12 +183,16 @@ impl DirectCopy {
         }
         let error = |e: Errno| std::io::Error::from_raw_os_error(e).to_string();
         let peer = Peer::meet(pid, proof).map_err(|e| match e {
-            libc::EPERM | libc::ENOSYS => {
+            libc::EPERM | libc::EACCES | libc::ENOSYS => {
                 format!("the kernel does not permit access to process {pid}: {}", error(e))
             }
             e => format!("process {pid} is not the peer, or cannot be accessed: {}", error(e)),
         })?;
+        let own = Process::own();
         if peer.reach() == Reach::Files {
+            if !may_copy_within(own) {
+                return Err("the kernel permits neither process_vm_readv(2) nor process_vm_writev(2)".into());
+            }
             log::info!(
                 target: NOTICE,
                 "the kernel does not permit access to the memory of process {pid} (ptrace(2); Yama's ptrace_scope): \
@@ -204,7 +208,7 @@ impl DirectCopy {
         });
         memory::add_exporter(&owner).map_err(error)?;
         rings.copy_directly(Some(peer.reach()));
-        Ok(Self { owner, peer, own: Process::own(), last: (0, 0, 0), imports: Imports::default() })
+        Ok(Self { owner, peer, own, last: (0, 0, 0), imports: Imports::default() })
     }
 
     /// The connection ends: the peer begins no further copy.
@@ -252,6 +256,12 @@ impl DirectCopy {
             (Reach::Memory, 0) => self.owner.rings.is_exported(remote),
             _ => self.maps(remote),
         }
+    }
+
+    /// Whether it is worth trying to copy to or from this memory of the peer.
+    #[inline]
+    pub(super) fn is_within_reach(&self, remote: Access) -> bool {
+        self.peer.reach() == Reach::Memory || self.maps(remote)
     }
 
     /// Whether the peer exports a key for this access, to memory that is mapped or can probably be.
@@ -331,7 +341,8 @@ impl DirectCopy {
         let (version, exported) = self.owner.rings.exported(stag)?;
         if let (true, Some(file)) = (maps, exported.file) {
             if let Import::Unknown = self.imports.find(version, &exported) {
-                let file = self.peer.memfd(file.descriptor, file.inode).ok();
+                let writable = exported.rights & (REMOTE_WRITE | REMOTE_ATOMIC) != 0;
+                let file = self.peer.memfd(file.descriptor, file.inode, writable).ok();
                 // Revocation does not wait for the mapping.
                 self.hold().release();
                 self.imports.add(version, exported, file);
@@ -341,6 +352,18 @@ impl DirectCopy {
         }
         Some((version, exported))
     }
+}
+
+/// Whether the kernel copies from one place of this process to another: a sandbox may forbid that.
+fn may_copy_within(own: Process) -> bool {
+    let (mut from, mut to) = (1u8, 0u8);
+    let piece = |at: *mut u8| libc::iovec { iov_base: at.cast(), iov_len: 1 };
+    let (from, to) = (piece(&raw mut from), piece(&raw mut to));
+    // SAFETY: the ranges are the two variables, which live as long as this function, without references.
+    let write = |id| unsafe { libc::process_vm_writev(id, &raw const from, 1, &raw const to, 1, 0) };
+    // SAFETY: as above.
+    let read = |id| unsafe { libc::process_vm_readv(id, &raw const from, 1, &raw const to, 1, 0) };
+    own.copy(write).is_ok() && own.copy(read).is_ok()
 }
 
 /// As [`DirectCopy::copy`], with a system call.

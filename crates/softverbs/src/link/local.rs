@@ -327,7 +327,9 @@ impl Local {
         if len == 0 || !self.is_ready() {
             return 0;
         }
-        let Some(direct) = &mut self.direct else { return 0 };
+        let Some(direct) = self.direct.as_mut().filter(|direct| direct.is_within_reach(remote[0])) else {
+            return 0;
+        };
         let mut pieces = ArrayVec::<_, { MAX_LOCAL_PARTS + 1 }>::from_iter([RESERVED]);
         if gather(&mut pieces, local, self.accessor, &mut self.grants).is_err() {
             return 0;
@@ -362,7 +364,9 @@ impl Local {
         if len == 0 || !self.is_ready() {
             return 0;
         }
-        let Some(direct) = &mut self.direct else { return 0 };
+        let Some(direct) = self.direct.as_mut().filter(|direct| direct.is_within_reach(remote)) else {
+            return 0;
+        };
         let Ok((piece, grant)) = locate(&local, self.accessor) else { return 0 };
         let backed = grant.as_ref().is_none_or(Grant::is_backed);
         let mut pieces = [RESERVED, libc::iovec { iov_len: len, ..piece }];

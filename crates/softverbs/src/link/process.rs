@@ -14,9 +14,10 @@
 //!
 //! Where it permits only to inspect the process (PTRACE_MODE_READ; Yama's ptrace_scope is 1 on some
 //! distributions), the memfds of the peer can be opened and mapped, but nothing else can be accessed
-//! ([`Reach::Files`]). Then the peer is identified by its address space, of which a descriptor of
-//! /proc/PID/maps keeps a reference: it reads as an empty file once the process has ended or has executed
-//! another program.
+//! ([`Reach::Files`]). The proof of the rings ([`crate::evidence`]) then has to be enough to identify the
+//! peer: a peer that executes another program in between is not detected, but the inode of its memfd is
+//! compared. Later, a descriptor of /proc/PID/maps shows whether it still has the same address space: the
+//! file is empty once that is gone, since the process has ended or has executed another program.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Weak};
@@ -30,7 +31,7 @@ use crate::lock;
 use crate::memory::memfd_device;
 use crate::process::PerProcess;
 use crate::socket::Socket;
-use crate::sys::{Errno, again, check_len, errno, is_readable_within, page_size, to_errno};
+use crate::sys::{Errno, again, check_len, errno, errno_of, is_readable_within, page_size, to_errno};
 
 /// Address and random number of a process's guard page. The address 0 means that there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -194,30 +195,36 @@ impl Peer {
     }
 
     /// The memfd with this descriptor of the process and this inode. The number must be that of its memory as
-    /// long as the caller holds the key for it. The errors of pidfd_getfd(2) and open(2); ESRCH if the
-    /// process has executed another program.
-    pub(super) fn memfd(&self, number: u32, inode: u64) -> Result<Socket, Errno> {
+    /// long as the caller holds the key for it. The errors of open(2); ESRCH if the process has executed
+    /// another program.
+    pub(super) fn memfd(&self, number: u32, inode: u64, writable: bool) -> Result<Socket, Errno> {
         let number = RawFd::try_from(number).map_err(|_| libc::EBADF)?;
-        let fd = match self.reach() {
-            Reach::Memory => {
-                Socket::noted(|| to_errno(pidfd_getfd(&*self.end, number, PidfdGetfdFlags::empty())))
-            }
-            Reach::Files => self.open_memfd(number, inode),
-        }?;
+        let getfd = || to_errno(pidfd_getfd(&*self.end, number, PidfdGetfdFlags::empty()));
+        let fd = match Socket::noted(getfd) {
+            Err(libc::EPERM | libc::ENOSYS) => self.open_memfd(number, inode, writable)?,
+            result => result?,
+        };
         if self.has_memory(Duration::ZERO) { Ok(fd) } else { Err(libc::ESRCH) }
     }
 
     /// Opens a memfd of the process. EBADF if the descriptor is that of another file.
-    fn open_memfd(&self, number: RawFd, inode: u64) -> Result<Socket, Errno> {
-        let found = open_noted(&format!("/proc/{}/fd/{number}", self.pid), OFlags::PATH)?;
-        // What is known to the kernel: a file of a file system in user space may not answer, nor be opened.
+    fn open_memfd(&self, number: RawFd, inode: u64, writable: bool) -> Result<Socket, Errno> {
+        let link = format!("/proc/{}/fd/{number}", self.pid);
+        // Neither the link nor what the kernel knows of the file needs an answer of its file system, which
+        // may never come.
+        let name = whole(|| std::fs::read_link(&link)).map_err(|e| errno_of(&e))?;
+        if !name.as_os_str().as_encoded_bytes().starts_with(b"/memfd:") {
+            return Err(libc::EBADF);
+        }
+        let found = open_noted(&link, OFlags::PATH)?;
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let about = to_errno(statx(&*found, c"", flags, StatxFlags::INO))?;
         let device = makedev(about.stx_dev_major, about.stx_dev_minor);
         if Some(device) != memfd_device() || about.stx_ino != inode {
             return Err(libc::EBADF);
         }
-        open_noted(&format!("/proc/self/fd/{}", found.as_raw_fd()), OFlags::RDWR)
+        let mode = if writable { OFlags::RDWR } else { OFlags::RDONLY };
+        open_noted(&format!("/proc/thread-self/fd/{}", found.as_raw_fd()), mode)
     }
 
     /// Whether the process has this guard page, or still the address space that it had. EFAULT or EPROTO if
@@ -346,17 +353,26 @@ mod tests {
         let peer = inspected(std::process::id());
         assert_eq!(peer.reach(), Reach::Files);
         let memfd = Socket::noted(|| crate::sys::memory_file(c"own", 0)).unwrap();
-        let number = |file: &Socket| file.as_raw_fd() as u32;
+        let number = |file: &Socket| file.as_raw_fd();
         let inode = |file: &Socket| rustix::fs::fstat(file).unwrap().st_ino;
-        let found = peer.memfd(number(&memfd), inode(&memfd)).unwrap();
+        let found = peer.open_memfd(number(&memfd), inode(&memfd), true).unwrap();
         assert_eq!(inode(&found), inode(&memfd));
-        assert_eq!(peer.memfd(number(&memfd), inode(&memfd) + 1).map(drop), Err(libc::EBADF), "another one");
+        assert_eq!(peer.open_memfd(number(&memfd), inode(&memfd) + 1, true).map(drop), Err(libc::EBADF));
         let (other, _) = std::os::unix::net::UnixStream::pair().unwrap();
         let other = Socket::noted(|| Ok(other.into())).unwrap();
-        assert_eq!(peer.memfd(number(&other), inode(&other)).map(drop), Err(libc::EBADF), "no memfd");
+        assert_eq!(peer.open_memfd(number(&other), inode(&other), true).map(drop), Err(libc::EBADF));
         let device = open_noted("/dev/null", OFlags::RDONLY).unwrap();
-        assert_eq!(peer.memfd(number(&device), inode(&device)).map(drop), Err(libc::EBADF));
-        assert!(peer.memfd(u32::MAX, 1).is_err() && peer.memfd(1 << 20, 1).is_err(), "no descriptor");
+        assert_eq!(peer.open_memfd(number(&device), inode(&device), true).map(drop), Err(libc::EBADF));
+        assert!(
+            peer.memfd(u32::MAX, 1, true).is_err() && peer.memfd(1 << 20, 1, true).is_err(),
+            "no descriptor"
+        );
+        // The table of descriptors is that of the thread, not of the main thread.
+        let reopened = std::thread::scope(|scope| {
+            let open = || peer.open_memfd(number(&memfd), inode(&memfd), false).map(|file| inode(&file));
+            scope.spawn(open).join().unwrap()
+        });
+        assert_eq!(reopened, Ok(inode(&memfd)));
     }
 
     #[test]
@@ -364,16 +380,17 @@ mod tests {
         use std::io::{Read, Write};
         use std::process::{Command, Stdio};
         let mut shell = Command::new("sh");
-        let script = "read line; exec sh -c 'echo; read line'";
+        let script = "echo; read line; exec sh -c 'echo; read line'";
         let shell = shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = shell.spawn().unwrap();
+        let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        output.read_exact(&mut [0]).unwrap();
         let peer = inspected(child.id());
         assert!(peer.has_memory(Duration::ZERO));
-        let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         writeln!(input, "go on").unwrap();
         output.read_exact(&mut [0]).unwrap();
         assert!(!peer.has_ended(Duration::ZERO) && !peer.has_memory(Duration::ZERO));
-        assert_eq!(peer.memfd(0, 1).map(drop), Err(libc::EBADF));
+        assert!(peer.memfd(0, 1, true).is_err());
         drop(input);
         child.wait().unwrap();
         assert!(peer.has_ended(Duration::ZERO) && !peer.has_memory(Duration::ZERO));
