@@ -225,8 +225,8 @@ pub(crate) mod tests {
         FORKING.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The result of `f` in a child; false also if the child is killed, or has not ended after a minute. `f`
-    /// must be suitable for a child of a multithreaded process.
+    /// Runs `f` in a child, which is killed after a minute. Whether `f` has returned true. It must be
+    /// suitable for a child of a multithreaded process.
     pub(crate) fn in_child(f: impl FnOnce() -> bool) -> bool {
         let _alone = FORKING.write().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the child only calls alarm, `f` and _exit; with glibc malloc is usable after fork(2), and

@@ -295,10 +295,7 @@ impl Port {
     /// Whether the packets of `num` go through memory that is shared with the peer, so that polls need not
     /// receive for it.
     pub(crate) fn set_shared(&self, num: u32, shared: bool) {
-        // Another thread of the parent may have held the lock of the table at the moment of the fork.
-        if self.is_own() {
-            self.table.set_shared(num, shared);
-        }
+        self.table.set_shared(num, shared);
     }
 
     /// A socket of this network namespace.
