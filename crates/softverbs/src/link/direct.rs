@@ -155,6 +155,8 @@ pub(super) struct DirectCopy {
     /// The last export: key, rights, and [`Owner::revoked`] then.
     last: (u32, u32, u32),
     imports: Imports,
+    /// Whether the last copy needed no system call.
+    was_mapped: bool,
 }
 
 /// The proof of the identity of this process, for direct copies.
@@ -208,7 +210,7 @@ impl DirectCopy {
         });
         memory::add_exporter(&owner).map_err(error)?;
         rings.copy_directly(Some(peer.reach()));
-        Ok(Self { owner, peer, own, last: (0, 0, 0), imports: Imports::default() })
+        Ok(Self { owner, peer, own, last: (0, 0, 0), imports: Imports::default(), was_mapped: false })
     }
 
     /// The connection ends: the peer begins no further copy.
@@ -292,11 +294,15 @@ impl DirectCopy {
     ) -> usize {
         let Some(&Access { stag, .. }) = remote.first() else { return 0 };
         let reach = self.peer.reach();
+        self.was_mapped = false;
         let copied = match self.take(stag, backed || reach == Reach::Files) {
             None => 0,
             Some((version, exported)) => match (self.imports.find(version, &exported), backed, reach) {
-                // SAFETY: the caller guarantees that `local` does not fault, and the grants.
-                (Import::Mapped(view), true, _) => unsafe { view.copy(&local[1..], remote, len) },
+                (Import::Mapped(view), true, _) => {
+                    self.was_mapped = true;
+                    // SAFETY: the caller guarantees that `local` does not fault, and the grants.
+                    unsafe { view.copy(&local[1..], remote, len) }
+                }
                 // SAFETY: the caller holds the grants.
                 (Import::Mapped(view), false, Reach::Files) => unsafe {
                     view.copy_by_kernel(self.own, &local[1..], remote, len)
@@ -322,6 +328,12 @@ impl DirectCopy {
         });
         self.hold().release();
         accessed
+    }
+
+    /// Whether the last copy needed no system call.
+    #[inline]
+    pub(super) fn was_mapped(&self) -> bool {
+        self.was_mapped
     }
 
     /// Where this end publishes the key that it uses.

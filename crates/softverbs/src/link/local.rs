@@ -107,6 +107,8 @@ pub(crate) struct Local {
     pub(super) accessor: Accessor,
     pub(super) grants: Vec<Grant>,
     direct: Option<DirectCopy>,
+    /// Whether the last bytes were copied, to the ring or directly, without a system call.
+    needed_no_call: bool,
     /// The length of the front part of the ring whose pages have been written to.
     pub(super) written: usize,
     /// Of packets: payload that was written before its headers.
@@ -156,6 +158,7 @@ impl Local {
             accessor,
             grants,
             direct,
+            needed_no_call: false,
             written,
             ahead: Ahead::default(),
             instruments,
@@ -175,6 +178,12 @@ impl Local {
 
     pub(super) fn notify_requested(&self) -> bool {
         self.watch.notify_requested()
+    }
+
+    /// Whether the last bytes were copied, to the ring or directly, without a system call.
+    #[inline]
+    pub(crate) fn needed_no_call(&self) -> bool {
+        self.needed_no_call
     }
 
     /// Puts as much of `parts` into the ring as fits.
@@ -208,7 +217,8 @@ impl Local {
         let (ring, at) = self.rings.target();
         let first = (at % SIZE as u64) as usize;
         let end = first + pieces.iter().map(|piece| piece.iov_len).sum::<usize>();
-        let written = if end <= self.written && self.grants.iter().all(Grant::is_backed) {
+        self.needed_no_call = end <= self.written && self.grants.iter().all(Grant::is_backed);
+        let written = if self.needed_no_call {
             let mut to = at;
             for piece in pieces {
                 let (from, len) = (piece.iov_base.cast::<u8>(), piece.iov_len);
@@ -352,6 +362,7 @@ impl Local {
             0 => unsafe { direct.copy(&mut pieces[..used], remote, len, backed) },
             _ => 0,
         };
+        self.needed_no_call = direct.was_mapped();
         self.grants.clear();
         copied
     }
@@ -373,7 +384,9 @@ impl Local {
         // SAFETY: the second piece has `grant`, which is held until the call has returned, or is inline data
         // of `wr`, which cannot fault. For a read it has a grant with write permission: `ranges` refuses
         // inline data then, so nothing is written through the shared reference `wr`.
-        unsafe { direct.copy(&mut pieces, &[remote], len, backed) }
+        let copied = unsafe { direct.copy(&mut pieces, &[remote], len, backed) };
+        self.needed_no_call = direct.was_mapped();
+        copied
     }
 
     /// Unmaps memory of the peer whose keys it has revoked. Called at the beginning of each step; a

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Whether another post will follow at once, so that a small request can wait for it and go out with it.
 //!
-//! A system call for each of two small requests would be most of the time. Whether one will be followed is
-//! predicted from those before it, signalled and unsignalled ones apart: a program that waits for each
-//! completion is recognized by that. A program that takes completions and posts a request behind each of them
+//! A system call for each of two small requests would be most of the time, so a request never waits if the one
+//! before needed none. Whether one will be followed is predicted from those before it, signalled and
+//! unsignalled ones apart: a program that waits for each completion is recognized by that. A program that takes completions and posts a request behind each of them
 //! is recognized sooner: as long as it has completions to take, and has posted behind them before, its
 //! requests wait for the one that follows the last completion.
 //!
 //! A request that waits goes out with the next post, a full batch, an empty poll, or when the program
 //! arms an event; failing that, the engine sends it after the delay. Worst cost of a wrong prediction: that
 //! delay, at most an eighth of the time for which the predictions were right, or [`MIN_DELAY_NS`] if that is
-//! longer, and never more than [`MAX_DELAY_NS`]; with completions to take, [`MAX_DELAY_NS`].
+//! longer, and never more than [`MAX_DELAY_NS`]; with completions to take, [`MAX_DELAY_NS`]. Or a system call
+//! for one request, if the one before needed none.
 #![forbid(unsafe_code)]
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::mode::{Decisions, Mode};
@@ -123,6 +124,8 @@ pub(crate) struct Coalescer {
     /// Posts in a row of a program that waits for each completion. From the second one on no time is
     /// measured.
     waits: AtomicU8,
+    /// The last request was carried out, or put into shared memory, without a system call.
+    needs_no_call: AtomicBool,
     runs: [Run; 2],
     decisions: Decisions<Self>,
 }
@@ -135,6 +138,7 @@ impl Policy for Coalescer {
             last: AtomicU8::new(Kind::Large as u8),
             returned: AtomicU64::new(0),
             waits: AtomicU8::new(0),
+            needs_no_call: AtomicBool::new(false),
             runs: Default::default(),
             decisions: Decisions::new(mode),
         }
@@ -148,6 +152,7 @@ impl Coalescer {
     pub(crate) fn begins(&self, post: &Post, clock: impl FnOnce() -> u64) -> Option<Duration> {
         let kind = post.kind();
         let (delay, now) = match self.decisions.prescribed() {
+            None if self.needs_no_call.load(Ordering::Relaxed) => return None,
             None => self.predicts(kind, post, self.follows(kind, post)?, clock)?,
             // Any post, a large one, too. No prediction has been right before.
             Some(true) => (Duration::from_nanos(MIN_DELAY_NS), clock()),
@@ -196,9 +201,17 @@ impl Coalescer {
     /// The post returns.
     #[inline]
     pub(crate) fn returns(&self, post: &Post, clock: impl FnOnce() -> u64) {
-        if post.kind() != Kind::Large && self.waits.load(Ordering::Relaxed) < TIMELESS {
+        let is_timed =
+            self.waits.load(Ordering::Relaxed) < TIMELESS && !self.needs_no_call.load(Ordering::Relaxed);
+        if post.kind() != Kind::Large && is_timed {
             self.returned.store(clock(), Ordering::Relaxed);
         }
+    }
+
+    /// A request has been carried out, or has left for the peer.
+    #[inline]
+    pub(crate) fn sent(&self, needed_no_call: bool) {
+        self.needs_no_call.store(needed_no_call, Ordering::Relaxed);
     }
 }
 
@@ -356,6 +369,21 @@ mod tests {
         let alone = Post { alone: true, more: true, ..of(Kind::Signalled) };
         let delays = (0..10).map(|i| coalescer.begins(&alone, || 1_000 + i * 10 * US));
         assert!(delays.skip(2).all(|delay| delay.is_none()));
+    }
+
+    #[test]
+    fn a_request_never_waits_after_one_that_needed_no_call() {
+        for kind in [Kind::Unsignalled, Kind::Signalled] {
+            let coalescer = Coalescer::new(Mode::Adaptive);
+            let (delay, now) = post(&coalescer, kind, CLOSE_RUN + 2, 100, 0);
+            assert!(delay.is_some());
+            coalescer.sent(true);
+            let (delay, now) = post(&coalescer, kind, 100, 100, now);
+            assert_eq!(delay, None);
+            coalescer.sent(false);
+            let (delay, _) = post(&coalescer, kind, CLOSE_RUN + 2, 100, now);
+            assert!(delay.is_some(), "system calls are worth waiting for again");
+        }
     }
 
     #[test]

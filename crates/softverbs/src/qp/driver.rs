@@ -551,16 +551,26 @@ impl<L: QpLink> Host<'_, L> {
     fn local_mut(&mut self) -> Option<&mut Local> {
         self.link.as_mut()?.local_mut()
     }
+
+    /// Bytes were sent, or copied directly.
+    #[inline]
+    fn note_sent(&self) {
+        self.qp.coalescer.sent(self.local().is_some_and(Local::needed_no_call));
+    }
 }
 
 impl<L: QpLink> DirectAccess for Host<'_, L> {
     fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
-        self.local_mut().map_or(0, |shared| shared.transfer(remote, local))
+        let copied = self.local_mut().map_or(0, |shared| shared.transfer(remote, local));
+        self.note_sent();
+        copied
     }
 
     #[inline]
     fn transfer_one(&mut self, wr: &SendWr) -> usize {
-        self.local_mut().map_or(0, |local| local.transfer_one(wr))
+        let copied = self.local_mut().map_or(0, |local| local.transfer_one(wr));
+        self.note_sent();
+        copied
     }
 
     /// The queue pair records the answer.
@@ -587,7 +597,9 @@ impl<L: QpLink> DirectAccess for Host<'_, L> {
 
 impl StreamLink for Host<'_, Link> {
     fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
-        self.link.as_mut().ok_or(LinkError::Broken(libc::ENOTCONN))?.send(parts, boundary)
+        let sent = self.link.as_mut().ok_or(LinkError::Broken(libc::ENOTCONN))?.send(parts, boundary);
+        self.note_sent();
+        sent
     }
 
     fn receive(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
@@ -619,7 +631,9 @@ impl PacketLink for Host<'_, Packets> {
         let mut fetch = |pieces: &[Access], into: &mut [u8], stride: usize| {
             memory::fetch_pieces(process, pieces, accessor, into, stride)
         };
-        self.link.as_mut().map_or(Ok(false), |link| link.send(headers, payload, &mut fetch))
+        let sent = self.link.as_mut().map_or(Ok(false), |link| link.send(headers, payload, &mut fetch));
+        self.note_sent();
+        sent
     }
 
     fn send_batch(&mut self) {
