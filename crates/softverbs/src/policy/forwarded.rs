@@ -2,15 +2,15 @@
 //! Whether other processes will forward more packets to this one, so that a poll looks at all sockets of the
 //! RoCE port and not only at that of the network.
 //!
-//! Worst cost of a wrong prediction: a forwarded packet waits for two ticks of the engine, 2 x [`TICK`], as
-//! after each tick a poll looks at all sockets in every mode; or each of [`POLLS`] polls makes one more
+//! Worst cost of a wrong prediction: a forwarded packet waits for two ticks of the engine, 2 x [`LONGEST`],
+//! as after each tick a poll looks at all sockets in every mode; or each of [`POLLS`] polls makes one more
 //! system call.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
 
 use super::mode::{Decisions, Mode};
-use super::trust::TICK;
+use super::trust::LONGEST;
 use super::{Cost, Policy};
 
 /// Polls that look at all sockets after packets were received that other processes had forwarded.
@@ -24,14 +24,14 @@ pub(crate) struct Forwarded {
 }
 
 impl Policy for Forwarded {
-    const WORST: Cost = Cost::Delay(Duration::from_micros(400));
+    const WORST: Cost = Cost::Delay(Duration::from_micros(1600));
 
     fn new(mode: Mode) -> Self {
         Self { polls: 0, decisions: Decisions::new(mode) }
     }
 }
 
-const _: () = assert!(2 * TICK.as_micros() == 400);
+const _: () = assert!(2 * LONGEST.as_micros() == 1600);
 
 impl Forwarded {
     /// Whether this poll looks at all sockets, although no tick requires it.
@@ -57,10 +57,10 @@ mod tests {
         if polled_before {
             forwarded.looked(true);
         }
-        let (mut now, mut tick, mut has_ticked) = (Duration::ZERO, TICK, false);
+        let (mut now, mut tick, mut has_ticked) = (Duration::ZERO, LONGEST, false);
         loop {
             if now >= tick {
-                (tick, has_ticked) = (tick + TICK, true);
+                (tick, has_ticked) = (tick + LONGEST, true);
             }
             if forwarded.will_follow() || std::mem::take(&mut has_ticked) {
                 if now >= at {

@@ -25,16 +25,18 @@
 //! The lock `armed` is held during calls of the kernel and the peers, so the words always agree with their
 //! state.
 
+use std::time::Duration;
+
 use super::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
 use crate::policy::Policy;
 use crate::policy::mode::Mode;
-use crate::policy::trust::Trust;
+use crate::policy::trust::{TICK, Trust};
 
 /// Whether the engine keeps a watch on its tick list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tick {
-    /// Check it again at the next tick.
-    Again,
+    /// Check it again after this time.
+    Again(Duration),
     /// The kernel or a sleeping thread has taken over.
     Over,
 }
@@ -185,17 +187,17 @@ impl Attention {
     /// the program does not serve the set.
     pub(crate) fn tick(&self, orders: &impl Orders, look: impl FnOnce() -> bool) -> Tick {
         if self.fresh.swap(false, Ordering::Relaxed) {
-            self.trust.confirmed();
-            return Tick::Again;
+            return Tick::Again(self.trust.confirmed());
         }
+        self.trust.ended();
         let mut armed = lock(&self.armed);
         if self.sleepers.load(Ordering::Acquire) > 0 {
             self.ticking.store(false, Ordering::Release);
             return Tick::Over;
         }
         self.set_armed(&mut armed, true, orders);
-        let after = if *armed { Tick::Over } else { Tick::Again };
-        self.ticking.store(after == Tick::Again, Ordering::Release);
+        let after = if *armed { Tick::Over } else { Tick::Again(TICK) };
+        self.ticking.store(after != Tick::Over, Ordering::Release);
         drop(armed);
         if look() {
             self.trust.refuted();
@@ -207,11 +209,10 @@ impl Attention {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::cell::Cell;
-    use std::time::Duration;
 
     use super::*;
     use crate::policy::Cost;
-    use crate::policy::trust::{MIN_TRUST, TICK};
+    use crate::policy::trust::MIN_TRUST;
     use transport::policy::trial::Trial;
 
     struct NoOrders;
@@ -241,12 +242,12 @@ mod tests {
                 has_looked = true;
                 false
             });
-            if after == Tick::Over {
+            let Tick::Again(interval) = after else {
                 assert!(has_looked, "the set is armed, and checked once more");
                 assert!(*lock(&attention.armed));
                 return tick - last_poll;
-            }
-            tick += TICK;
+            };
+            tick += interval;
         }
     }
 
@@ -288,7 +289,8 @@ mod tests {
             })
         };
         let ticks: Vec<_> = (0..4).map(|_| tick()).collect();
-        assert_eq!(ticks, [Tick::Again, Tick::Again, Tick::Again, Tick::Over]);
+        let again = |tick: &Tick| *tick != Tick::Over;
+        assert_eq!(ticks.iter().map(again).collect::<Vec<_>>(), [true, true, true, false]);
         assert_eq!((looks, orders.ticks.get()), (3, 1));
     }
 
@@ -299,14 +301,15 @@ mod tests {
         attention.wake(&orders);
         assert_eq!(orders.ticks.get(), 1, "the engine does not check");
         let ticks: Vec<_> = (0..2).map(|_| attention.tick(&orders, || false)).collect();
-        assert_eq!(ticks, [Tick::Again, Tick::Over]);
+        assert_eq!(ticks, [Tick::Again(TICK), Tick::Over]);
         assert!(*lock(&attention.armed));
     }
 
     /// A wrong decision counts when the set is quiet, so its trial is here.
     impl Trial for Trust {
         fn costs(mode: Mode) -> Vec<Cost> {
-            let times = ((u64::from(MIN_TRUST) * 10)..2_000).map(Duration::from_micros);
+            let times = ((u64::from(MIN_TRUST) * 10)..2_000).chain((2_000..100_000).step_by(77));
+            let times = times.map(Duration::from_micros);
             times.map(|last_poll| Cost::Delay(unseen_for(last_poll, mode))).collect()
         }
     }

@@ -13,8 +13,8 @@
 //! preempts it, which matters when the program spins on its memory. It spins for more work before it sleeps
 //! ([`Spin`]) only while no other thread wants its processor.
 //!
-//! Locks, all leaves: `sources`, `timers`, `listed`, `later`, `ticking`. None is held across a call of a
-//! source.
+//! Locks, all leaves but `later`, which is above `ticking`: `sources`, `timers`, `listed`, `later`,
+//! `ticking`. None is held across a call of a source.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -70,7 +70,9 @@ pub(crate) struct Engine {
     kicked: Mutex<Vec<Arc<dyn Source>>>,
     listed: Mutex<VecDeque<Arc<dyn Driven>>>,
     later: Mutex<Later>,
-    ticking: Mutex<Vec<Arc<dyn Ticking>>>,
+    /// What to check, and when.
+    ticking: Mutex<Vec<(Instant, Arc<dyn Ticking>)>>,
+    began: Instant,
 }
 
 /// A child after fork(2) starts another engine: it has no engine thread, and shares the epoll of its parent.
@@ -109,6 +111,7 @@ impl Engine {
             listed: Mutex::default(),
             later: Mutex::default(),
             ticking: Mutex::default(),
+            began: Instant::now(),
         };
         engine.epoll.add(engine.wake.as_raw_fd(), libc::EPOLLIN as u32, WAKE)?;
         // Edge-triggered, so it need not be read.
@@ -197,11 +200,15 @@ impl Engine {
 
     /// Puts a connection on the deferred list, to be driven after at most `max_delay`. Its turn has the bit
     /// of this list. A timer wakes the engine, which would otherwise preempt the posting thread; one timer
-    /// serves all connections deferred until it expires.
+    /// serves all connections deferred until it expires. If a tick comes before, none is started.
     pub(crate) fn list_later(&self, connection: Arc<dyn Driven>, max_delay: Duration) {
         let due = Instant::now() + max_delay;
         let mut later = lock(&self.later);
         later.connections.push(connection);
+        // The engine takes a tick off its list before it takes these connections.
+        if lock(&self.ticking).iter().any(|(at, _)| *at <= due) {
+            return;
+        }
         if later.due.is_none_or(|known| due < known) {
             later.due = Some(due);
             if sys::timer_start(&self.later_timer, max_delay).is_err() {
@@ -215,8 +222,14 @@ impl Engine {
 
     /// Checks the sockets of a completion queue at each tick, until its watch returns [`Tick::Over`].
     pub(crate) fn tick(&self, watch: Arc<dyn Ticking>) {
-        lock(&self.ticking).push(watch);
+        lock(&self.ticking).push((self.next_tick(Instant::now(), TICK), watch));
         self.wake();
+    }
+
+    /// The next of the ticks with this interval, at most that far away. All of one interval coincide.
+    fn next_tick(&self, now: Instant, interval: Duration) -> Instant {
+        let since = now.duration_since(self.began).as_micros() % interval.as_micros();
+        now + interval - Duration::from_micros(since as u64)
     }
 
     /// Starts a timer: `source.timeout()` is called after `delay`, if the source still exists then and the
@@ -236,9 +249,8 @@ impl Engine {
         let mut spin = Spin::new(config::get().policy).with_length(config::get().spin);
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
         let mut now = Instant::now();
-        let mut last_tick = now;
         loop {
-            let timeout = if spin.goes_on(now) { Some(Duration::ZERO) } else { self.rest(now, last_tick) };
+            let timeout = if spin.goes_on(now) { Some(Duration::ZERO) } else { self.rest(now) };
             let count = self.epoll.wait(&mut events, timeout);
             self.wakeup.awake();
             if timeout != Some(Duration::ZERO) {
@@ -271,26 +283,21 @@ impl Engine {
                 );
             }
             self.run_timers(now);
-            if now.duration_since(last_tick) >= TICK {
-                last_tick = now;
-                self.run_ticks();
+            if self.run_ticks(now) {
+                self.run_later();
             }
         }
     }
 
     /// How long to sleep: zero if there is work, else until the next timer or tick. `None`: until an event.
-    fn rest(&self, now: Instant, last_tick: Instant) -> Option<Duration> {
+    fn rest(&self, now: Instant) -> Option<Duration> {
         self.wakeup.about_to_sleep();
         if !lock(&self.listed).is_empty() || !lock(&self.kicked).is_empty() {
             return Some(Duration::ZERO);
         }
-        let timer = self.timers.next().map(|at| at.saturating_duration_since(now));
-        let tick =
-            (!lock(&self.ticking).is_empty()).then(|| (last_tick + TICK).saturating_duration_since(now));
-        match (timer, tick) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let tick = lock(&self.ticking).iter().map(|(at, _)| *at).min();
+        let next = self.timers.next().into_iter().chain(tick).min();
+        next.map(|at| at.saturating_duration_since(now))
     }
 
     /// Calls the kicked sources and steps the listed connections, each once; one that is listed again waits
@@ -328,12 +335,22 @@ impl Engine {
         }
     }
 
-    fn run_ticks(&self) {
-        let ticking = std::mem::take(&mut *lock(&self.ticking));
-        for watch in ticking {
-            if watch.clone().tick() == Tick::Again {
-                lock(&self.ticking).push(watch);
+    /// Checks what is due; whether there was anything.
+    fn run_ticks(&self, now: Instant) -> bool {
+        let due: Vec<_> = {
+            let mut ticking = lock(&self.ticking);
+            if !ticking.iter().any(|(at, _)| *at <= now) {
+                return false;
+            }
+            let (due, later) = std::mem::take(&mut *ticking).into_iter().partition(|(at, _)| *at <= now);
+            *ticking = later;
+            due
+        };
+        for (_, watch) in due {
+            if let Tick::Again(interval) = watch.clone().tick() {
+                lock(&self.ticking).push((self.next_tick(now, interval), watch));
             }
         }
+        true
     }
 }

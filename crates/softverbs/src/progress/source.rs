@@ -16,8 +16,8 @@ pub(crate) trait Source: Send + Sync {
     fn timeout(self: Arc<Self>) {}
 }
 
-/// An object that the engine checks at each tick.
+/// An object that the engine checks at ticks.
 pub(crate) trait Ticking: Send + Sync {
-    /// Checks the object; returns whether to check it again.
+    /// Checks the object; returns when to check it again.
     fn tick(self: Arc<Self>) -> Tick;
 }

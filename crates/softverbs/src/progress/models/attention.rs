@@ -74,7 +74,7 @@ impl Set {
 
     /// The engine's tick, if the set is on its list.
     fn tick(&self) {
-        if self.ticking.swap(0, Relaxed) > 0 && self.attention.tick(self, || false) == Tick::Again {
+        if self.ticking.swap(0, Relaxed) > 0 && self.attention.tick(self, || false) != Tick::Over {
             Orders::tick(self);
         }
     }

@@ -110,7 +110,7 @@ impl Line {
     /// The engine's tick, if the set is on its list.
     fn tick(&self) {
         if self.ticking.swap(0, Relaxed) > 0
-            && self.attention.tick(self, || self.reader_was_notified() && self.read()) == Tick::Again
+            && self.attention.tick(self, || self.reader_was_notified() && self.read()) != Tick::Over
         {
             Orders::tick(self);
         }
