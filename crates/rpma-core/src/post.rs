@@ -6,6 +6,7 @@
 //! set. The devices check offsets and lengths against the memory regions; a length that a work request cannot
 //! express is rejected here.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -25,7 +26,7 @@ use crate::error::{self, Error};
 use crate::failure::Fail;
 use crate::not_posted::{self, Posted};
 use crate::provider::native::{FlushKind, NativeQp};
-use crate::provider::{hot, metered};
+use crate::provider::{COMPLETE, hot, metered};
 use rpma_metrics::Kind;
 
 /// The result of posting.
@@ -124,6 +125,34 @@ impl Post for (Denied<'_>, &Conn) {
 
     fn denies(&self, _: &MrRemote, _: RemoteAccess, _: usize, _: u64) -> bool {
         false
+    }
+}
+
+/// A request for an access that the remote memory region permits, which may be complete when it is posted.
+struct AtOnce<'a> {
+    conn: &'a Conn,
+    is_complete: Cell<bool>,
+}
+
+impl<'a> AtOnce<'a> {
+    #[inline(always)]
+    fn new(conn: &'a Conn) -> Self {
+        Self { conn, is_complete: Cell::new(false) }
+    }
+}
+
+impl Post for AtOnce<'_> {
+    #[inline(always)]
+    unsafe fn post(&self, qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
+        // SAFETY: the caller guarantees the requirements of `hot::post_send`, which are those of this call.
+        let ret = unsafe { (self.conn.api().post_at_once)(qp, wr, bad_wr) };
+        self.is_complete.set(ret == COMPLETE);
+        if ret == COMPLETE { 0 } else { ret }
+    }
+
+    #[inline(always)]
+    fn denies(&self, mr: &MrRemote, access: RemoteAccess, offset: usize, len: u64) -> bool {
+        Permitted.denies(mr, access, offset, len)
     }
 }
 
@@ -391,6 +420,21 @@ pub fn read(
     one_sided(conn, &READ, dst, src, len, flags, None, op_context)
 }
 
+/// The same, always with a completion, unless it is complete when the call returns: the result is true, and
+/// there is no completion.
+#[inline(always)]
+pub fn read_at_once(
+    conn: &Conn,
+    dst: At<'_, MrLocal>,
+    src: At<'_, MrRemote>,
+    len: usize,
+    op_context: *const c_void,
+) -> Result<bool> {
+    let how = AtOnce::new(conn);
+    one_sided_by(&how, conn, &READ, dst, src, len, RPMA_F_COMPLETION_ALWAYS, None, op_context)?;
+    Ok(how.is_complete.get())
+}
+
 /// Posts a write to remote memory, with immediate data if given.
 #[inline(always)]
 pub fn write(
@@ -404,6 +448,20 @@ pub fn write(
 ) -> Result<()> {
     let operation = if imm.is_some() { &WRITE_WITH_IMM } else { &WRITE };
     one_sided(conn, operation, src, dst, len, flags, imm, op_context)
+}
+
+/// The same without immediate data, as [`read_at_once`].
+#[inline(always)]
+pub fn write_at_once(
+    conn: &Conn,
+    dst: At<'_, MrRemote>,
+    src: At<'_, MrLocal>,
+    len: usize,
+    op_context: *const c_void,
+) -> Result<bool> {
+    let how = AtOnce::new(conn);
+    one_sided_by(&how, conn, &WRITE, src, dst, len, RPMA_F_COMPLETION_ALWAYS, None, op_context)?;
+    Ok(how.is_complete.get())
 }
 
 /// The remote target of an atomic write, checked for alignment.
@@ -448,6 +506,29 @@ pub unsafe fn atomic_write(
         unsafe { atomic_write_otherwise(conn, dst, dst_offset, src, flags, op_context) }?;
     }
     Ok(())
+}
+
+/// The same, as [`read_at_once`].
+///
+/// # Safety
+/// `src` must be readable for 8 bytes.
+#[inline(always)]
+pub unsafe fn atomic_write_at_once(
+    conn: &Conn,
+    dst: &MrRemote,
+    dst_offset: usize,
+    src: *const u8,
+    op_context: *const c_void,
+) -> Result<bool> {
+    let (flags, how) = (SIGNALED | FENCE, AtOnce::new(conn));
+    let remote = atomic_target(dst, dst_offset)?;
+    if let (AtomicWrite::Inline, true) = (conn.atomic_write(), permits_atomic(dst, dst_offset)) {
+        post_write(&how, conn, flags | INLINE, inline(src), remote, op_context)?;
+    } else {
+        // SAFETY: the caller guarantees that `src` is readable for 8 bytes.
+        unsafe { atomic_write_otherwise(conn, dst, dst_offset, src, flags, op_context) }?;
+    }
+    Ok(how.is_complete.get())
 }
 
 /// The range of inline data. The provider copies it before the post returns, and needs no key for it.
@@ -575,6 +656,24 @@ pub fn flush(
         return Err(flush_denied(conn, dst, dst_offset, len, kind, flags, op_context).into());
     }
     flush_by(&Permitted, conn, dst, dst_offset, len, kind, flags, op_context)
+}
+
+/// The same, as [`read_at_once`].
+#[inline(always)]
+pub fn flush_at_once(
+    conn: &Conn,
+    dst: &MrRemote,
+    dst_offset: usize,
+    len: usize,
+    kind: FlushTypeArg,
+    op_context: *const c_void,
+) -> Result<bool> {
+    let (flags, how) = (RPMA_F_COMPLETION_ALWAYS, AtOnce::new(conn));
+    if !permits_flush(dst, dst_offset, len) {
+        return Err(flush_denied(conn, dst, dst_offset, len, kind, flags, op_context).into());
+    }
+    flush_by(&how, conn, dst, dst_offset, len, kind, flags, op_context)?;
+    Ok(how.is_complete.get())
 }
 
 /// Same as `flush` for a range that is not entirely in the remote memory region.

@@ -12,7 +12,7 @@ use crate::buf::Buf;
 use crate::closed::Closed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::Post;
-use crate::op::{Batch, Op, Received};
+use crate::op::{Batch, Op, Output, Received};
 use crate::private_data;
 use crate::ready::Driven;
 use crate::remote::{Flush, Remote, RemoteSlice};
@@ -83,7 +83,7 @@ impl Conn {
     }
 
     #[inline(always)]
-    fn make<T>(&self, request: impl Post, check: Result<()>) -> Op<T> {
+    fn make<T: Output>(&self, request: impl Post, check: Result<()>) -> Op<T> {
         Op::make(&self.shared, request, check)
     }
 

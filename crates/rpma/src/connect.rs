@@ -53,19 +53,19 @@ pub(crate) fn begin(
             format_args!("{call}: {count} receives for a queue of {}", queues.receive),
         ));
     }
-    let mut slots = Vec::new();
+    let mut made = Vec::new();
     for buf in (0..count).map(|_| pool?.try_take()) {
         let Some(to) = buf else {
             return Err(Error::new(
                 ErrorKind::Invalid,
-                format_args!("{call}: the pool has {} free buffers for {count} receives", slots.len()),
+                format_args!("{call}: the pool has {} free buffers for {count} receives", made.len()),
             ));
         };
-        slots.push(shared.add(Receive { to }, Ok(())).map_err(|refused| refused.1)?);
+        made.push(shared.add(Receive { to }, Ok(())).map_err(|refused| refused.1)?);
     }
     shared.link.begin(call, incoming, data)?;
     let shared = Arc::new(shared);
-    let receives = slots.into_iter().map(|slot| Op::added(&shared, slot)).collect();
+    let receives = made.into_iter().map(|added| Op::of(&shared, added)).collect();
     Ok((shared, receives))
 }
 

@@ -116,15 +116,16 @@ impl Link {
         unsafe { bytes_of(self.conn.private_data()) }.to_vec()
     }
 
-    /// Posts one request. What it owns must be kept until its completion has come, or this object is dropped.
+    /// Posts one request. True: it is complete, and has no completion. Otherwise what it owns must be kept
+    /// until its completion has come, or this object is dropped.
     #[inline(always)]
-    pub(crate) fn post<R: Post>(&self, request: &R, slot: u32) -> Result<()> {
+    pub(crate) fn post<R: Post>(&self, request: &R, slot: u32) -> Result<bool> {
         let context = ptr::without_provenance(slot as usize);
         request.post(&self.conn, context).map_err(|fail| self.not_posted(R::CALL, fail))
     }
 
     /// The same for a request of any kind.
-    pub(crate) fn post_any(&self, request: &Request, slot: u32) -> Result<()> {
+    pub(crate) fn post_any(&self, request: &Request, slot: u32) -> Result<bool> {
         match request {
             Request::Read(one) => self.post(one, slot),
             Request::Write(one) => self.post(one, slot),
@@ -201,63 +202,67 @@ impl Drop for Link {
 
 /// How a request is posted.
 pub(crate) trait Post: Single {
-    /// Posts it with this `wr_id`.
-    fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<()>;
+    /// Posts it with this `wr_id`. True: it is complete, and has no completion.
+    fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<bool>;
 }
 
 const FLAGS: c_int = RPMA_F_COMPLETION_ALWAYS;
 
 impl Post for work::Read {
     #[inline(always)]
-    fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<()> {
+    fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<bool> {
         let (from, offset) = (*self.from.mr(), self.from.offset());
         let from = At { mr: Some(&from), offset };
-        post::read(conn, local(&self.to), from, self.to.len(), FLAGS, context)
+        post::read_at_once(conn, local(&self.to), from, self.to.len(), context)
     }
 }
 
 impl Post for work::Write {
     #[inline(always)]
-    fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<()> {
+    fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<bool> {
         // A copy, so that no function but the rare ones needs the request in memory.
         let (to, offset) = (*self.to.mr(), self.to.offset());
         let to = At { mr: Some(&to), offset };
-        post::write(conn, to, local(&self.from), self.from.len(), FLAGS, self.imm, context)
+        let (from, len) = (local(&self.from), self.from.len());
+        match self.imm {
+            None => post::write_at_once(conn, to, from, len, context),
+            imm => post::write(conn, to, from, len, FLAGS, imm, context).map(|()| false),
+        }
     }
 }
 
 impl Post for work::Send {
     #[inline(always)]
-    fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<()> {
-        post::send(conn, local(&self.from), self.from.len(), FLAGS, self.imm, context)
+    fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<bool> {
+        post::send(conn, local(&self.from), self.from.len(), FLAGS, self.imm, context).map(|()| false)
     }
 }
 
 impl Post for work::Receive {
     #[inline(always)]
-    fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<()> {
-        post::recv(conn, local(&self.to), self.to.len(), context)
+    fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<bool> {
+        post::recv(conn, local(&self.to), self.to.len(), context).map(|()| false)
     }
 }
 
 impl Post for work::Flush {
     #[inline(always)]
-    fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<()> {
+    fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<bool> {
         let how = match self.how {
             Flush::Visible => rpma_flush_type::RPMA_FLUSH_TYPE_VISIBILITY,
             Flush::Persistent => rpma_flush_type::RPMA_FLUSH_TYPE_PERSISTENT,
         };
         let (offset, len) = self.range.flushed();
-        post::flush(conn, self.range.mr(), offset, len, how as _, FLAGS, context)
+        post::flush_at_once(conn, self.range.mr(), offset, len, how as _, context)
     }
 }
 
 impl Post for work::Store {
     #[inline(always)]
-    fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<()> {
+    fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<bool> {
         let from = ptr::from_ref(&self.value).cast();
         // SAFETY: the value is readable for its 8 bytes, which are copied before the call returns.
-        unsafe { post::atomic_write(conn, self.to.mr(), self.to.offset(), from, FLAGS, context) }
+        unsafe { post::atomic_write_at_once(conn, self.to.mr(), self.to.offset(), from, context) }
     }
 }
 

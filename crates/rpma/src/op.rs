@@ -5,7 +5,6 @@
 #![expect(private_interfaces, reason = "the trait is sealed: no other crate calls its function")]
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,7 +13,7 @@ use crate::buf::Buf;
 use crate::error::{Error, ErrorKind, Failed, Result};
 use crate::link::Post;
 use crate::ready::in_budget;
-use crate::shared::{Refused, Shared};
+use crate::shared::{Added, Refused, Shared};
 use crate::table::{Arrived, Finished};
 use crate::work::{Kept, Request, Single};
 
@@ -54,7 +53,7 @@ mod sealed {
         fn kept(work: Kept) -> Self::Kept;
     }
 }
-use sealed::Output;
+pub(crate) use sealed::Output;
 
 impl Output for Buf {
     type Kept = Self;
@@ -124,43 +123,54 @@ impl Output for () {
 /// calls [`Conn::process`](crate::Conn::process) when the connection's descriptor is readable.
 #[must_use = "its result says whether the operation was executed"]
 pub struct Op<T> {
-    state: State,
-    _output: PhantomData<fn() -> T>,
+    state: State<T>,
 }
 
-enum State {
+enum State<T> {
     /// In a slot of the connection's table.
     Made(Arc<Shared>, u32),
+    /// Complete when it was posted.
+    Complete(T),
     /// Refused before it was added.
     Refused(Refused),
     Taken,
 }
 
-impl<T> Op<T> {
+impl<T: Output> Op<T> {
     /// An operation, posted as soon as there is room, unless it is refused.
     #[inline(always)]
     pub(crate) fn make<R: Post>(shared: &Arc<Shared>, request: R, check: Result<()>) -> Self {
-        Self::of(shared, shared.add(request, check))
-    }
-
-    #[inline(always)]
-    fn of(shared: &Arc<Shared>, added: Result<u32, Refused>) -> Self {
-        match added {
-            Ok(slot) => Self::added(shared, slot),
+        match shared.add(request, check) {
+            Ok(added) => Self::of(shared, added),
             Err(refused) => Self::refused(shared, refused),
         }
     }
 
+    /// An operation that was added.
+    #[inline(always)]
+    pub(crate) fn of(shared: &Arc<Shared>, added: Added) -> Self {
+        match added {
+            Added::Slot(slot) => Self::in_slot(shared, slot),
+            Added::Complete(mut work) => {
+                let state = State::Complete(T::take(&mut work, Arrived::default()));
+                // It owns nothing any more, and so need not be dropped.
+                std::mem::forget(work);
+                Self { state }
+            }
+        }
+    }
+}
+
+impl<T> Op<T> {
     #[cold]
     fn refused(shared: &Shared, refused: Refused) -> Self {
         shared.report_refused(&refused);
-        Self { state: State::Refused(refused), _output: PhantomData }
+        Self { state: State::Refused(refused) }
     }
 
-    /// An operation in this slot.
     #[inline(always)]
-    pub(crate) fn added(shared: &Arc<Shared>, slot: u32) -> Self {
-        Self { state: State::Made(shared.clone(), slot), _output: PhantomData }
+    fn in_slot(shared: &Arc<Shared>, slot: u32) -> Self {
+        Self { state: State::Made(shared.clone(), slot) }
     }
 
     /// Does not wait for the result: the same as dropping it, but explicit.
@@ -195,6 +205,7 @@ impl<T: Output> Op<T> {
         // It owns nothing any more, and so need not be dropped.
         std::mem::forget(self);
         match state {
+            State::Complete(output) => Ok(output),
             State::Made(shared, slot) => shared.wait_for(slot, T::take).or_else(not_succeeded),
             State::Refused(refused) => Err(failed::<T>(refused.0, refused.1)),
             State::Taken => unreachable!("it is consumed when it is taken"),
@@ -207,6 +218,7 @@ impl<T: Output> Op<T> {
     /// The operation itself, if it is not complete yet.
     pub fn try_take(mut self) -> Result<Result<T, Failed<T::Kept>>, Self> {
         match std::mem::replace(&mut self.state, State::Taken) {
+            State::Complete(output) => Ok(Ok(output)),
             State::Made(shared, slot) => match shared.try_take(slot, T::take) {
                 Some(taken) => Ok(taken.or_else(not_succeeded)),
                 None => {
@@ -227,6 +239,7 @@ impl<T: Output> Future for Op<T> {
     /// If it is polled after it was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         in_budget(context, |context| match std::mem::replace(&mut self.state, State::Taken) {
+            State::Complete(output) => Poll::Ready(Ok(output)),
             State::Made(shared, slot) => match shared.poll_for(slot, context.waker(), T::take) {
                 Some(taken) => Poll::Ready(taken.or_else(not_succeeded)),
                 None => {
@@ -240,6 +253,9 @@ impl<T: Output> Future for Op<T> {
     }
 }
 
+// Its output is moved, never pinned.
+impl<T> Unpin for Op<T> {}
+
 impl<T> Drop for Op<T> {
     fn drop(&mut self) {
         if let State::Made(shared, slot) = &self.state {
@@ -252,6 +268,7 @@ impl<T> fmt::Debug for Op<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.state {
             State::Made(..) => "Op(made)",
+            State::Complete(..) => "Op(complete)",
             State::Refused(..) => "Op(refused)",
             State::Taken => "Op(taken)",
         })
@@ -291,7 +308,10 @@ impl Batch {
             None if requests.is_empty() => Err(Error::new(ErrorKind::Invalid, "Batch::submit: it is empty")),
             None => Ok(()),
         };
-        Op::of(&shared, shared.add_batch(requests, check))
+        match shared.add_batch(requests, check) {
+            Ok(slot) => Op::in_slot(&shared, slot),
+            Err(refused) => Op::refused(&shared, refused),
+        }
     }
 }
 

@@ -51,6 +51,14 @@ pub(crate) struct State {
 /// An operation that was refused, with the reason.
 pub(crate) type Refused = Box<(Kept, Error)>;
 
+/// An operation that was added.
+pub(crate) enum Added {
+    /// It is in this slot.
+    Slot(u32),
+    /// It is complete, and in none.
+    Complete(Kept),
+}
+
 /// The result of an operation that has succeeded, or the operation if it failed or had to be waited for.
 pub(crate) type Taken<R> = Result<R, Box<Finished<Kept>>>;
 
@@ -82,27 +90,33 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an operation of one request, which is posted as soon as there is room, and returns its slot. One
-    /// that `check` refuses, or that cannot be posted, is returned with the error.
+    /// Adds an operation of one request, which is posted as soon as there is room. One that `check` refuses,
+    /// or that cannot be posted, is returned with the error.
     ///
     /// Compiled for each kind of request where it is made, but for the unusual cases.
     #[inline(always)]
-    pub(crate) fn add<R: Post>(&self, request: R, check: Result<()>) -> Result<u32, Refused> {
+    pub(crate) fn add<R: Post>(&self, request: R, check: Result<()>) -> Result<Added, Refused> {
         let began = Began::now();
         let mut state = self.lock();
         if check.is_err() || state.has_ended() || self.is_foreign(request.buf()) {
             return Err(self.refused(&state, vec![request.into()], check));
         }
-        let Some((slot, keep)) = state.table.add_posted(R::CALL.queue()) else {
-            return Ok(state.add_waiting(request.into()));
+        let Some(place) = state.table.place(R::CALL.queue()) else {
+            return Ok(Added::Slot(state.add_waiting(request.into())));
         };
-        let posted = self.link.post(&request, slot);
+        let posted = self.link.post(&request, place.number());
+        let work = Kept::posted(request, began);
+        if let Ok(true) = posted {
+            #[cfg(feature = "metrics")]
+            state.report.meter.request_done(&work, 0, Arrived::default());
+            return Ok(Added::Complete(work));
+        }
         // The device may access the buffer from here on.
-        keep.keep(Kept::posted(request, began));
+        let slot = place.keep(work);
         if let Err(error) = posted {
             Self::not_posted(state, slot, error);
         }
-        Ok(slot)
+        Ok(Added::Slot(slot))
     }
 
     /// Adds the requests of a batch: none of them, or all of them at once.
@@ -169,17 +183,25 @@ impl Shared {
     /// Posts what fits of the operations that wait.
     fn post_waiting(&self, state: &mut State, queue: Queue, after: &mut After<Kept>) {
         while let Some((slot, work)) = state.table.next(queue) {
-            if let Err((posted, error)) = self.post_all(work, slot) {
+            let (complete, posted) = self.post_all(work, slot);
+            if let Err((posted, error)) = posted {
                 state.not_posted(slot, posted, error, after);
+            }
+            for _ in 0..complete {
+                state.complete(slot, Arrived::default(), after);
             }
         }
     }
 
-    /// Posts all requests of an operation. Fails with the number of those that were posted.
-    fn post_all(&self, work: &Kept, slot: u32) -> Result<(), (u32, Error)> {
-        (0..).zip(work.requests()).try_for_each(|(posted, request)| {
-            self.link.post_any(request, slot).map_err(|error| (posted, error))
-        })
+    /// Posts all requests of an operation. Returns how many are complete without a completion; they are the
+    /// first ones. Fails with the number of those that were posted.
+    fn post_all(&self, work: &Kept, slot: u32) -> (u32, Result<(), (u32, Error)>) {
+        let mut complete = 0;
+        let posted = (0..).zip(work.requests()).try_for_each(|(posted, request)| {
+            complete += u32::from(self.link.post_any(request, slot).map_err(|error| (posted, error))?);
+            Ok(())
+        });
+        (complete, posted)
     }
 
     /// Takes the completions that are there; whether there was one.
@@ -200,11 +222,7 @@ impl Shared {
             for index in 0..count {
                 let Completion { slot, result } = state.entries.get(index);
                 match result {
-                    Ok(arrived) => {
-                        #[cfg(feature = "metrics")]
-                        state.count(slot, arrived);
-                        state.table.complete(slot, Ok(arrived), after);
-                    }
+                    Ok(arrived) => state.complete(slot, arrived, after),
                     Err(status) => self.fail(state, slot, status, after),
                 }
             }
@@ -506,13 +524,14 @@ impl Drop for Shared {
 }
 
 impl State {
-    /// Counts a request that has succeeded.
-    #[cfg(feature = "metrics")]
-    fn count(&self, slot: u32, arrived: Arrived) {
-        let Some((work, complete)) = self.table.completing(slot) else { return };
-        let (call, len, began) = work.request(complete);
-        let len = if call == Call::Receive { arrived.len as usize } else { len };
-        self.report.meter.done(call, len, began);
+    /// A request has succeeded.
+    #[inline(always)]
+    fn complete(&mut self, slot: u32, arrived: Arrived, after: &mut After<Kept>) {
+        #[cfg(feature = "metrics")]
+        if let Some((work, complete)) = self.table.completing(slot) {
+            self.report.meter.request_done(work, complete, arrived);
+        }
+        self.table.complete(slot, Ok(arrived), after);
     }
 
     /// Adds an operation of one request, for which there is no room.

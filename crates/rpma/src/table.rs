@@ -166,14 +166,28 @@ pub(crate) struct Table<W> {
     abandoned: Vec<W>,
 }
 
-/// Where an operation that [`Table::add_posted`] has added keeps what it owns.
-pub(crate) struct Keep<'a, W>(&'a mut W);
+/// A free slot, for an operation of one request that is posted now ([`Table::place`]).
+pub(crate) struct Place<'a, W> {
+    table: &'a mut Table<W>,
+    queue: Queue,
+}
 
-impl<W> Keep<'_, W> {
+impl<W: Default> Place<'_, W> {
+    /// The number of the slot.
     #[inline(always)]
-    pub(crate) fn keep(self, work: W) {
+    pub(crate) fn number(&self) -> u32 {
+        self.table.free[self.table.free.len() - 1]
+    }
+
+    /// The request is posted. Returns the slot.
+    #[inline(always)]
+    pub(crate) fn keep(self, work: W) -> u32 {
+        let Self { table, queue } = self;
+        table.room[queue as usize] -= 1;
+        let (number, slot) = table.start(queue, Stage::Posted, 1);
         // A free slot owns nothing that would have to be dropped.
-        mem::forget(mem::replace(self.0, work));
+        mem::forget(mem::replace(&mut slot.work, work));
+        number
     }
 }
 
@@ -213,17 +227,19 @@ impl<W: Default> Table<W> {
         number
     }
 
-    /// Adds an operation of one request that is posted now, unless it must wait for others or for room. What
-    /// it owns is kept as soon as it is posted.
+    /// A slot for an operation of one request that is posted now, unless it must wait for others or for room.
+    /// It is in use from [`Place::keep`] on.
     #[inline(always)]
-    pub(crate) fn add_posted(&mut self, queue: Queue) -> Option<(u32, Keep<'_, W>)> {
+    pub(crate) fn place(&mut self, queue: Queue) -> Option<Place<'_, W>> {
         let index = queue as usize;
-        if !self.waiting[index].is_empty() {
+        if !self.waiting[index].is_empty() || self.room[index] == 0 {
             return None;
         }
-        self.room[index] = self.room[index].checked_sub(1)?;
-        let (number, slot) = self.start(queue, Stage::Posted, 1);
-        Some((number, Keep(&mut slot.work)))
+        if self.free.is_empty() {
+            let number = self.grow();
+            self.free.push(number);
+        }
+        Some(Place { table: self, queue })
     }
 
     #[inline(always)]

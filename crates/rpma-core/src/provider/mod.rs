@@ -32,6 +32,9 @@ pub(crate) use find::{find_context, find_context_of};
 
 use crate::error::Result;
 
+/// The result of [`Provider::post_at_once`] for a request that is complete.
+pub(crate) const COMPLETE: c_int = -1;
+
 /// The control path, once: the table of a provider and both its instances are made from this list.
 /// `ibv_advise_mr` takes the domain's context in addition, because the domain itself is opaque here.
 macro_rules! control_path {
@@ -118,6 +121,9 @@ macro_rules! provider_table {
             /// Posts a send request for an access that the remote memory region does not permit according to
             /// its descriptor. The provider may fail the request itself; otherwise the target rejects it.
             pub post_denied: unsafe fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int,
+            /// Posts one signalled request that may be complete when the call returns: then the result is
+            /// [`COMPLETE`], and there is no completion.
+            pub post_at_once: unsafe fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int,
             /// Sets the local destination of the reads with which the connection of a queue pair flushes, so
             /// that these are counted as flushes.
             pub flushes_by: unsafe fn(qp: *mut ibv_qp, target: u64),

@@ -20,6 +20,7 @@ pub(super) fn api() -> Api {
             log::set_max_level(log::LevelFilter::Debug);
         }
     }
+    const _: () = assert!(softverbs::COMPLETE == super::COMPLETE);
     static SOFT: Provider = control_path!(provider calls
         name: "soft",
         has_flush_access: true,
@@ -29,6 +30,7 @@ pub(super) fn api() -> Api {
         event_reason,
         ending,
         post_denied: softverbs::post_denied,
+        post_at_once: softverbs::post_at_once,
         flushes_by: softverbs::flushes_by,
         not_counted: softverbs::not_counted,
     );

@@ -43,17 +43,22 @@ fn one_operation() {
 fn an_operation_that_is_posted_at_once() {
     let mut table = Table::new(2, 1);
     let mut after = After::default();
-    let (first, keep) = table.add_posted(Queue::Send).unwrap();
-    keep.keep("first");
+    let place = table.place(Queue::Send).unwrap();
+    let number = place.number();
+    assert_eq!((table.room, table.is_busy(Queue::Send)), ([2, 1], false), "complete at once");
+    let place = table.place(Queue::Send).unwrap();
+    assert_eq!(place.number(), number);
+    let first = place.keep("first");
+    assert_eq!(first, number);
     assert_eq!((table.work(first), table.room), (Some(&"first"), [1, 1]));
     let batch = table.add(Queue::Send, "batch", 2);
-    assert!(table.add_posted(Queue::Send).is_none(), "it does not overtake");
+    assert!(table.place(Queue::Send).is_none(), "it does not overtake");
     assert!(table.has_waiting() && table.next(Queue::Send).is_none());
     table.complete(first, Ok(Arrived::default()), &mut after);
     assert!(table.is_done(first) && table.take_whole(first).is_some());
     assert_eq!(table.next(Queue::Send), Some((batch, &"batch")));
-    assert!(!table.has_waiting() && table.add_posted(Queue::Send).is_none(), "there is no room");
-    assert!(table.add_posted(Queue::Receive).is_some());
+    assert!(!table.has_waiting() && table.place(Queue::Send).is_none(), "there is no room");
+    assert!(table.place(Queue::Receive).is_some());
     after.run();
 }
 
@@ -88,10 +93,8 @@ fn what_was_posted_of_an_abandoned_operation_is_kept() {
     let mut table = Table::<Option<Arc<u64>>>::new(4, 1);
     let mut after = After::default();
     let [memory, detached] = [1, 2].map(Arc::new);
-    let (slot, keep) = table.add_posted(Queue::Send).unwrap();
-    keep.keep(Some(memory.clone()));
-    let (other, keep) = table.add_posted(Queue::Receive).unwrap();
-    keep.keep(Some(detached.clone()));
+    let slot = table.place(Queue::Send).unwrap().keep(Some(memory.clone()));
+    let other = table.place(Queue::Receive).unwrap().keep(Some(detached.clone()));
     table.detach(other, &mut after);
     assert_eq!(table.posted().count(), 2);
     table.abandon(error, |work| (work, None), &mut after);
@@ -129,11 +132,11 @@ fn schedule(mut seed: u64) {
         let mut after = After::default();
         match below(seed, 6) {
             0 if !is_ending => {
-                if let Some((slot, keep)) = table.add_posted(queue) {
+                // One in four is complete when it is posted, and needs no slot.
+                if let Some(place) = table.place(queue).filter(|_| below(seed, 4) > 0) {
                     let memory = Arc::new(made);
-                    device.insert(slot, (Arc::downgrade(&memory), 1));
-                    keep.keep(Some(memory));
-                    held.push(slot);
+                    device.insert(place.number(), (Arc::downgrade(&memory), 1));
+                    held.push(place.keep(Some(memory)));
                     made += 1;
                 }
             }

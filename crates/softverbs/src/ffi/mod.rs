@@ -15,7 +15,7 @@ pub(crate) mod soft0;
 pub mod verbs;
 mod work_request;
 
-pub use ops::{flushes_by, post_denied};
+pub use ops::{COMPLETE, flushes_by, post_at_once, post_denied};
 pub use rdma::event_reason;
 pub use verbs::{ending, not_counted};
 

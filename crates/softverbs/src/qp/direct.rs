@@ -67,13 +67,14 @@ impl Qp {
         wr.transferable() && (!wr.is_of_word() || self.words.are_mapped())
     }
 
-    /// Offers a single request to be carried out directly, and completes it.
+    /// Offers a single request to be carried out directly, and completes it. `waits`: the program waits for
+    /// it, with a completion or without.
     #[inline]
-    pub(super) fn offer(&self, wr: &SendWr) -> Result<(), Refused<'_>> {
+    pub(super) fn offer(&self, wr: &SendWr, waits: bool) -> Result<(), Refused<'_>> {
         probes::post(self.num, wr);
         let post = Post {
             len: if wr.is_read() { 0 } else { wr.len },
-            signaled: wr.signaled,
+            signaled: waits,
             alone: self.sends.is_unused(),
             is_armed: self.send_cq.is_armed(),
             more: self.send_cq.has_more() || self.recv_cq.has_more(),

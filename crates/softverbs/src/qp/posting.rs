@@ -142,13 +142,29 @@ impl Posting<'_> {
         if last && !self.posted && qp.is_direct(&wr) {
             qp.check_connected()?;
             // By reference: a request is moved only if it is refused.
-            return qp.offer(&wr).or_else(|refused| qp.post_refused(wr, refused));
+            return qp.offer(&wr, wr.signaled).or_else(|refused| qp.post_refused(wr, refused));
         }
         self.add(wr, false)?;
         if last {
             self.send();
         }
         Ok(())
+    }
+
+    /// Posts the only request, a signalled one. True: it is complete, and has no completion. Errors as those
+    /// of [`Self::post`].
+    #[inline]
+    pub(crate) fn post_at_once(&mut self, mut wr: SendWr) -> Result<bool, Errno> {
+        let qp = self.qp;
+        // The link may accept a part of a message: then it has a completion.
+        if wr.op == Op::Send || !qp.is_direct(&wr) {
+            return self.post(wr, true).map(|()| false);
+        }
+        qp.check_connected()?;
+        let signaled = std::mem::replace(&mut wr.signaled, false);
+        let Err(refused) = qp.offer(&wr, signaled) else { return Ok(true) };
+        wr.signaled = signaled;
+        qp.post_refused(wr, refused).map(|()| false)
     }
 
     /// Posts the only request, for an access that the remote memory does not permit.

@@ -42,6 +42,7 @@ static NONE: RdmaCore = RdmaCore {
         event_reason: |_, _| {},
         ending: |_, _, _| {},
         post_denied: hot::post_send,
+        post_at_once: hot::post_send,
         flushes_by: |_, _| (),
         not_counted: |_| (),
     ),
