@@ -428,12 +428,13 @@ check-arm64:
 
 # The programs that run in a virtual machine, besides the examples.
 VM_PROGRAMS := $(patsubst c-tests/vm/programs/%.c,--program $(STAGE)/vm-programs/%,$(wildcard c-tests/vm/programs/*.c)) \
-	--program $(STAGE)/vm-hard/probe --program $(STAGE)/vm-hard/hard --program $(STAGE)/c-tests-verbs/verbs --program $(PROGRAM) --program $(PRELOAD)
+	--program $(STAGE)/vm-programs/pair --program $(STAGE)/vm-hard/probe --program $(STAGE)/vm-hard/hard --program $(STAGE)/c-tests-verbs/verbs --program $(PROGRAM) --program $(PRELOAD)
 
 vm-programs: examples
 	@$(MAKE) --no-print-directory -s -C c-tests/pairs all PREFIX=$(STAGE) OUT=$(STAGE)/pairs
 	@$(MAKE) --no-print-directory -s -C c-tests/verbs all PREFIX=$(STAGE) PAIRS=$(STAGE)/pairs OUT=$(STAGE)/c-tests-verbs
 	@$(MAKE) --no-print-directory -s -C c-tests/vm/programs all PREFIX=$(STAGE) OUT=$(STAGE)/vm-programs
+	@strip -o $(STAGE)/vm-programs/pair "$$($(CARGO_RUN) test --quiet --locked --workspace --test pair --no-run --message-format=json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')"
 	@$(MAKE) --no-print-directory -s -C c-tests/vm/hard all PREFIX=$(STAGE) PAIRS=$(STAGE)/pairs OUT=$(STAGE)/vm-hard
 
 setup-ready:

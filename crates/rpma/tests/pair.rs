@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Both ends of a connection in one process, over software RDMA.
+//! Both ends of a connection in one process: over software RDMA, or on the device of the address in
+//! `RPMA_TEST_ADDRESS`. `c-tests/vm/crate.skip` names the tests that are not for devices.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,13 +13,24 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 const ALL: fn() -> Access = || Access::READ | Access::WRITE | Access::VISIBLE;
 
+/// The address of the device, unless the tests are those of software RDMA.
+fn device() -> Option<String> {
+    std::env::var("RPMA_TEST_ADDRESS").ok()
+}
+
+/// Any port.
+fn any() -> String {
+    device().unwrap_or_else(|| "127.0.0.1".to_owned()) + ":0"
+}
+
 fn peer() -> Peer {
-    Peer::open("127.0.0.1:0", Provider::Soft).unwrap()
+    let provider = if device().is_some() { Provider::RdmaCore } else { Provider::Soft };
+    Peer::open(any(), provider).unwrap()
 }
 
 /// The initiator, and the target that has offered memory.
 async fn connected(peer: &Peer, memory: &Exposed, queue: u32) -> (Conn, Conn) {
-    let listener = peer.listen("127.0.0.1:0").unwrap();
+    let listener = peer.listen(any()).unwrap();
     let addr = listener.local_addr().unwrap();
     let offer = memory.offer();
     let target = tokio::spawn(async move { listener.accept().await?.accept(&[offer]).await });
@@ -141,7 +153,7 @@ async fn a_write_with_immediate_data_is_no_message() -> Result<()> {
 fn threads_without_a_runtime() -> Result<()> {
     let peer = peer();
     let memory = peer.expose(64, ALL())?;
-    let listener = peer.listen("127.0.0.1:0")?;
+    let listener = peer.listen(any())?;
     let addr = listener.local_addr().unwrap();
     std::thread::scope(|scope| {
         let target = scope.spawn(|| listener.wait_accept()?.wait_accept(&[memory.offer()]));
@@ -158,16 +170,17 @@ fn threads_without_a_runtime() -> Result<()> {
         }
         let got = threads.map(|thread| thread.join().unwrap().unwrap());
         assert_eq!(got, [b"first".to_vec(), b"other".to_vec()]);
-        conn.wait_close()?;
+        // On a device each side needs the answer of the other one.
+        let closes = scope.spawn(|| conn.wait_close());
         assert_eq!(target.wait_closed()?, Closed::Closed);
-        Ok(())
+        closes.join().unwrap()
     })
 }
 
 #[test]
 fn raw_private_data_has_no_header() -> Result<()> {
     let peer = peer();
-    let listener = peer.listen("127.0.0.1:0")?;
+    let listener = peer.listen(any())?;
     let connect = peer.connect(listener.local_addr().unwrap()).raw_private_data(b"request");
     let client = std::thread::spawn(|| connect.wait());
     let incoming = listener.wait_accept()?;
@@ -212,7 +225,7 @@ async fn more_operations_than_the_queue_has_room_for() -> Result<()> {
 #[tokio::test]
 async fn a_hundred_requests_wait() -> Result<()> {
     let peer = peer();
-    let listener = peer.listen("127.0.0.1:0")?;
+    let listener = peer.listen(any())?;
     let addr = listener.local_addr().unwrap();
     let clients: Vec<_> = (0..100)
         .map(|_| {
@@ -255,7 +268,7 @@ async fn cancelled_operations_keep_their_buffers_until_they_are_complete() -> Re
 async fn refused_before_it_is_posted() -> Result<()> {
     let peer = peer();
     let (readable, writable) = (peer.expose(64, Access::READ)?, peer.expose(64, Access::WRITE)?);
-    let listener = peer.listen("127.0.0.1:0")?;
+    let listener = peer.listen(any())?;
     let (addr, offers) = (listener.local_addr().unwrap(), [readable.offer(), writable.offer()]);
     let target = tokio::spawn(async move { listener.accept().await?.accept(&offers).await });
     let conn = peer.connect(addr).await?;
@@ -332,7 +345,7 @@ async fn a_request_outlives_its_listener() -> Result<()> {
     let peer = peer();
     let memory = peer.expose(64, ALL())?;
     for accepts in [true, false] {
-        let listener = peer.listen("127.0.0.1:0")?;
+        let listener = peer.listen(any())?;
         let connecting = tokio::spawn(peer.connect(listener.local_addr().unwrap()).into_future());
         let incoming = listener.accept().await?;
         drop(listener);
@@ -352,9 +365,9 @@ async fn a_request_outlives_its_listener() -> Result<()> {
 #[tokio::test]
 async fn the_second_address_of_a_name() -> Result<()> {
     let peer = peer();
-    let listener = peer.listen("127.0.0.1:0")?;
+    let listener = peer.listen(any())?;
     let addr = listener.local_addr().unwrap();
-    let closed = { peer.listen("127.0.0.1:0")?.local_addr().unwrap() };
+    let closed = { peer.listen(any())?.local_addr().unwrap() };
     let accepts = tokio::spawn(async move { listener.accept().await?.accept(&[]).await });
     let conn = peer.connect(&[closed, addr][..]).await?;
     assert_eq!(conn.peer_addr(), Some(addr));
@@ -366,7 +379,7 @@ async fn the_second_address_of_a_name() -> Result<()> {
 #[tokio::test]
 async fn receives_before_the_connection() -> Result<()> {
     let peer = peer();
-    let listener = peer.listen("127.0.0.1:0")?;
+    let listener = peer.listen(any())?;
     let addr = listener.local_addr().unwrap();
     let (to, pool) = (peer.clone(), peer.pool(16, 2)?);
     let target = tokio::spawn(async move {
@@ -429,7 +442,7 @@ async fn the_peer_goes() -> Result<()> {
 #[tokio::test]
 async fn a_rejection_and_a_port_without_a_listener() -> Result<()> {
     let peer = peer();
-    let listener = peer.listen("127.0.0.1:0")?;
+    let listener = peer.listen(any())?;
     let addr = listener.local_addr().unwrap();
     let rejects = tokio::spawn(async move {
         listener.accept().await.unwrap().reject();
@@ -471,7 +484,7 @@ async fn persistent_file() -> Result<()> {
 fn a_loop_of_its_own() -> Result<()> {
     let peer = peer();
     let memory = peer.expose(64, ALL())?;
-    let listener = peer.listen("127.0.0.1:0")?;
+    let listener = peer.listen(any())?;
     let addr = listener.local_addr().unwrap();
     let (conn, target) = std::thread::scope(|scope| {
         let target = scope.spawn(|| listener.wait_accept()?.wait_accept(&[memory.offer()]));
