@@ -189,12 +189,12 @@ impl Attention {
         if self.fresh.swap(false, Ordering::Relaxed) {
             return Tick::Again(self.trust.confirmed());
         }
-        self.trust.ended();
         let mut armed = lock(&self.armed);
         if self.sleepers.load(Ordering::Acquire) > 0 {
             self.ticking.store(false, Ordering::Release);
             return Tick::Over;
         }
+        self.trust.ended();
         self.set_armed(&mut armed, true, orders);
         let after = if *armed { Tick::Over } else { Tick::Again(TICK) };
         self.ticking.store(after != Tick::Over, Ordering::Release);

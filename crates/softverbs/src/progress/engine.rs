@@ -13,8 +13,8 @@
 //! preempts it, which matters when the program spins on its memory. It spins for more work before it sleeps
 //! ([`Spin`]) only while no other thread wants its processor.
 //!
-//! Locks, all leaves but `later`, which is above `ticking`: `sources`, `timers`, `listed`, `later`,
-//! `ticking`. None is held across a call of a source.
+//! Locks, all leaves but `later`, which is above that of `ticks`: `sources`, `timers`, `listed`, `later`,
+//! `ticks`. None is held across a call of a source.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use super::Driven;
 use super::attention::Tick;
 use super::source::{Source, Ticking};
+use super::ticks::Ticks;
 use super::timers::{Timer, Timers};
 use super::wakeup::Wakeup;
 use crate::lock::lock_until;
@@ -70,9 +71,7 @@ pub(crate) struct Engine {
     kicked: Mutex<Vec<Arc<dyn Source>>>,
     listed: Mutex<VecDeque<Arc<dyn Driven>>>,
     later: Mutex<Later>,
-    /// What to check, and when.
-    ticking: Mutex<Vec<(Instant, Arc<dyn Ticking>)>>,
-    began: Instant,
+    ticks: Ticks,
 }
 
 /// A child after fork(2) starts another engine: it has no engine thread, and shares the epoll of its parent.
@@ -110,8 +109,7 @@ impl Engine {
             kicked: Mutex::default(),
             listed: Mutex::default(),
             later: Mutex::default(),
-            ticking: Mutex::default(),
-            began: Instant::now(),
+            ticks: Ticks::new(),
         };
         engine.epoll.add(engine.wake.as_raw_fd(), libc::EPOLLIN as u32, WAKE)?;
         // Edge-triggered, so it need not be read.
@@ -206,7 +204,7 @@ impl Engine {
         let mut later = lock(&self.later);
         later.connections.push(connection);
         // The engine takes a tick off its list before it takes these connections.
-        if lock(&self.ticking).iter().any(|(at, _)| *at <= due) {
+        if sys::waits_are_precise() && self.ticks.next().is_some_and(|at| at <= due) {
             return;
         }
         if later.due.is_none_or(|known| due < known) {
@@ -222,14 +220,8 @@ impl Engine {
 
     /// Checks the sockets of a completion queue at each tick, until its watch returns [`Tick::Over`].
     pub(crate) fn tick(&self, watch: Arc<dyn Ticking>) {
-        lock(&self.ticking).push((self.next_tick(Instant::now(), TICK), watch));
+        self.ticks.add(Instant::now(), TICK, watch);
         self.wake();
-    }
-
-    /// The next of the ticks with this interval, at most that far away. All of one interval coincide.
-    fn next_tick(&self, now: Instant, interval: Duration) -> Instant {
-        let since = now.duration_since(self.began).as_micros() % interval.as_micros();
-        now + interval - Duration::from_micros(since as u64)
     }
 
     /// Starts a timer: `source.timeout()` is called after `delay`, if the source still exists then and the
@@ -246,6 +238,7 @@ impl Engine {
     fn run(&self) {
         sys::run_where_the_process_may();
         sys::ask_for_short_slices();
+        sys::ask_for_precise_waits();
         let mut spin = Spin::new(config::get().policy).with_length(config::get().spin);
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
         let mut now = Instant::now();
@@ -265,6 +258,7 @@ impl Engine {
                     continue;
                 }
                 if token == LATER {
+                    lock(&self.later).due = None;
                     self.run_later();
                     continue;
                 }
@@ -295,8 +289,7 @@ impl Engine {
         if !lock(&self.listed).is_empty() || !lock(&self.kicked).is_empty() {
             return Some(Duration::ZERO);
         }
-        let tick = lock(&self.ticking).iter().map(|(at, _)| *at).min();
-        let next = self.timers.next().into_iter().chain(tick).min();
+        let next = self.timers.next().into_iter().chain(self.ticks.next()).min();
         next.map(|at| at.saturating_duration_since(now))
     }
 
@@ -317,11 +310,7 @@ impl Engine {
 
     /// Steps deferred connections, unless another thread has done so.
     fn run_later(&self) {
-        let connections = {
-            let mut later = lock(&self.later);
-            later.due = None;
-            std::mem::take(&mut later.connections)
-        };
+        let connections = std::mem::take(&mut lock(&self.later).connections);
         for connection in connections {
             connection.drive_deferred();
         }
@@ -337,20 +326,13 @@ impl Engine {
 
     /// Checks what is due; whether there was anything.
     fn run_ticks(&self, now: Instant) -> bool {
-        let due: Vec<_> = {
-            let mut ticking = lock(&self.ticking);
-            if !ticking.iter().any(|(at, _)| *at <= now) {
-                return false;
-            }
-            let (due, later) = std::mem::take(&mut *ticking).into_iter().partition(|(at, _)| *at <= now);
-            *ticking = later;
-            due
-        };
-        for (_, watch) in due {
+        let due = self.ticks.take_due(now);
+        let any = !due.is_empty();
+        for watch in due {
             if let Tick::Again(interval) = watch.clone().tick() {
-                lock(&self.ticking).push((self.next_tick(now, interval), watch));
+                self.ticks.add(now, interval, watch);
             }
         }
-        true
+        any
     }
 }

@@ -30,6 +30,7 @@ pub(crate) mod ring;
 pub(crate) mod sleep;
 pub(crate) mod source;
 mod sync;
+mod ticks;
 pub(crate) mod timers;
 pub(crate) mod turn;
 pub(crate) mod wakeup;

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::epoll;
@@ -14,6 +15,14 @@ use rustix::time::{
 
 use super::{Errno, again, check, errno, owned, to_errno};
 use crate::cancel::whole;
+
+/// A wait was rounded up to milliseconds ([`Epoll::wait`] before Linux 5.11).
+static IN_MILLISECONDS: AtomicBool = AtomicBool::new(false);
+
+/// Whether a wait ends at its deadline, as far as is known.
+pub(crate) fn waits_are_precise() -> bool {
+    !IN_MILLISECONDS.load(Ordering::Relaxed)
+}
 
 /// An eventfd that counts events: each read takes one, and the descriptor is readable while any are left.
 pub(crate) fn event_counter() -> Result<OwnedFd, Errno> {
@@ -133,6 +142,7 @@ impl Epoll {
             if n >= 0 || errno() != libc::ENOSYS {
                 return usize::try_from(n).unwrap_or(0);
             }
+            IN_MILLISECONDS.store(true, Ordering::Relaxed);
         }
         // Before Linux 5.11: milliseconds, rounded up, so that the wait does not end before the deadline.
         let timeout = timeout

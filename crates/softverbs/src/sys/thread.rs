@@ -3,8 +3,10 @@
 
 use std::cell::Cell;
 
+use std::num::NonZeroU64;
+
 use rustix::process::getpid;
-use rustix::thread::{sched_getaffinity, sched_setaffinity};
+use rustix::thread::{sched_getaffinity, sched_setaffinity, set_current_timer_slack};
 
 use super::{Errno, check};
 
@@ -81,6 +83,11 @@ pub(crate) fn ask_for_short_slices() {
             libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0);
         }
     }
+}
+
+/// Requests that waits of this thread end at their deadline: by default the kernel adds up to 50 us.
+pub(crate) fn ask_for_precise_waits() {
+    let _ = set_current_timer_slack(NonZeroU64::new(1));
 }
 
 const NOW: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
