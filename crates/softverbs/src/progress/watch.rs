@@ -20,7 +20,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::attention::{Attention, Orders, Tick};
@@ -91,8 +91,8 @@ pub(crate) struct Watch {
     attention: Attention,
     /// Connections whose sockets are full.
     full: AtomicU32,
-    /// Polls of the program since the engine last checked.
-    polls: AtomicU32,
+    /// The program has polled since the engine last checked.
+    polls: AtomicBool,
 }
 
 impl Watch {
@@ -108,7 +108,7 @@ impl Watch {
             next_token: AtomicU64::new(0),
             attention: Attention::new(config::get().policy),
             full: AtomicU32::new(0),
-            polls: AtomicU32::new(0),
+            polls: AtomicBool::new(false),
         });
         watch.engine.add(watch.token, watch.set.fd(), libc::EPOLLIN as u32, watch.clone())?;
         Ok(watch)
@@ -288,7 +288,10 @@ impl Watch {
     /// The program polls and has not requested an event. [`Watch::polled`] reports that a poll has moved
     /// bytes.
     pub(crate) fn polls(&self) {
-        self.polls.fetch_add(1, Ordering::Relaxed);
+        // Only the first poll writes: that costs less, and threads do not contend for the cache line.
+        if !self.polls.load(Ordering::Relaxed) {
+            self.polls.store(true, Ordering::Relaxed);
+        }
     }
 
     /// A poll of the program has moved bytes.
@@ -343,9 +346,9 @@ impl Ticking for Watch {
 
 impl Source for Watch {
     fn ready(self: Arc<Self>, _events: u32) {
-        let polls = self.polls.swap(0, Ordering::Relaxed);
+        let polls = self.polls.swap(false, Ordering::Relaxed);
         if self.look(By::Engine) {
-            if polls > 0 {
+            if polls {
                 // The program polls between any two messages, and would have moved these bytes if the engine
                 // had not been first.
                 self.attention.would_poll(&self);
