@@ -82,7 +82,7 @@ impl Local {
         };
         self.ahead.clear();
         self.write_frame(&[Part::Bytes(&head), Part::Bytes(headers), payload], frame)?;
-        self.rings.put(frame).map_err(LinkError::Broken)?;
+        self.put(frame)?;
         Ok(true)
     }
 

@@ -208,7 +208,14 @@ impl Local {
             used += 1;
         }
         let n = self.write(&pieces[..used]).map_err(link_error)?;
-        self.rings.put(n).map(|()| n).map_err(LinkError::Broken)
+        self.put(n).map(|()| n)
+    }
+
+    /// Puts bytes that were written into the ring.
+    pub(super) fn put(&mut self, n: usize) -> Result<(), LinkError> {
+        let notified = self.rings.put(n).map_err(LinkError::Broken)?;
+        self.needed_no_call &= !notified;
+        Ok(())
     }
 
     /// Writes what was gathered behind the bytes of the ring, where there must be contiguous room: with loads

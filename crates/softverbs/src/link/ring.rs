@@ -361,17 +361,18 @@ impl Rings {
         Ok(0)
     }
 
-    /// Puts `n` bytes, which have been written and are at most [`Rings::room`]. An error of
-    /// [`Rings::notify_peer`] ends the connection.
-    pub(super) fn put(&self, n: usize) -> Result<(), Errno> {
+    /// Puts `n` bytes, which have been written and are at most [`Rings::room`]. Returns whether the peer had
+    /// to be notified. An error of [`Rings::notify_peer`] ends the connection.
+    pub(super) fn put(&self, n: usize) -> Result<bool, Errno> {
         let put = self.put.load(Ordering::Relaxed).wrapping_add(n as u64);
         self.put.store(put, Ordering::Relaxed);
         let words = self.output();
         words.put().store(put, Ordering::Release);
-        if words.reader().must_wake() {
-            return self.notify_peer();
+        let notifies = words.reader().must_wake();
+        if notifies {
+            self.notify_peer()?;
         }
-        Ok(())
+        Ok(notifies)
     }
 }
 

@@ -552,7 +552,7 @@ impl<L: QpLink> Host<'_, L> {
         self.link.as_mut()?.local_mut()
     }
 
-    /// Bytes were sent, or copied directly.
+    /// The link has sent or copied something, or has tried to.
     #[inline]
     fn note_sent(&self) {
         self.qp.coalescer.sent(self.local().is_some_and(Local::needed_no_call));
@@ -581,7 +581,9 @@ impl<L: QpLink> DirectAccess for Host<'_, L> {
     }
 
     fn access_word(&mut self, remote: Access, word: WordAccess) -> Option<u64> {
-        self.local_mut()?.access_word(remote, word)
+        let original = self.local_mut()?.access_word(remote, word)?;
+        self.qp.coalescer.sent(true);
+        Some(original)
     }
 
     fn may_transfer(&self, remote: Access) -> bool {
