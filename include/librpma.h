@@ -2087,7 +2087,7 @@ int rpma_read(struct rpma_conn *conn,
  * least 16 others in close succession, to send it together with the next one.
  * It is sent by the next call that posts, that polls an empty completion queue
  * or that waits on the connection; otherwise a thread of the library sends it
- * within 100 microseconds. That thread needs a CPU: while all CPUs are busy,
+ * within 0.8 milliseconds. That thread needs a CPU: while all CPUs are busy,
  * the write is delayed until the scheduler runs the thread (delays of around
  * 100 ms have been observed). A program that exits without calling
  * rpma_conn_disconnect may lose writes that were held back;

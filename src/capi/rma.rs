@@ -67,7 +67,7 @@ pub unsafe extern "C" fn rpma_read(
 /// The soft provider may hold back a write of at most 4096 bytes that follows at least 16 others in close
 /// succession, to send it together with the next one. It is sent by the next call that posts, that polls an
 /// empty completion queue or that waits on the connection; otherwise a thread of the library sends it within
-/// 100 microseconds. That thread needs a CPU: while all CPUs are busy, the write is delayed until the
+/// 0.8 milliseconds. That thread needs a CPU: while all CPUs are busy, the write is delayed until the
 /// scheduler runs the thread (delays of around 100 ms have been observed). A program that exits without
 /// calling rpma_conn_disconnect may lose writes that were held back; rpma_conn_disconnect sends them first.
 ///
