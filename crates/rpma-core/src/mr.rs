@@ -45,10 +45,11 @@ impl MrLocal {
         unsafe { Self::register_with(domain.api, domain, addr, size, usage) }
     }
 
-    /// Registers a region of the library itself, which is not counted.
+    /// Registers memory of the library itself: it is not counted, and software RDMA accesses it without the
+    /// kernel.
     ///
     /// # Safety
-    /// As for [`MrLocal::register`].
+    /// As for [`MrLocal::register`]; there must be no reference to the memory as long as the region exists.
     pub unsafe fn register_own(
         domain: &Domain,
         addr: *mut c_void,
@@ -59,7 +60,7 @@ impl MrLocal {
         unsafe {
             let api = domain.api.plain.unwrap_or(domain.api);
             let region = Self::register_with(api, domain, addr, size, usage)?;
-            (api.not_counted)(region.mr.as_ptr());
+            (api.is_own)(region.mr.as_ptr());
             Ok(region)
         }
     }

@@ -26,7 +26,7 @@ use crate::error::{self, Error};
 use crate::failure::Fail;
 use crate::not_posted::{self, Posted};
 use crate::provider::native::{FlushKind, NativeQp};
-use crate::provider::{COMPLETE, hot, metered};
+use crate::provider::{hot, metered};
 use rpma_metrics::Kind;
 
 /// The result of posting.
@@ -128,7 +128,7 @@ impl Post for (Denied<'_>, &Conn) {
     }
 }
 
-/// A request for an access that the remote memory region permits, which may be complete when it is posted.
+/// A request for an access that the remote memory region permits, which the post may execute.
 struct AtOnce<'a> {
     conn: &'a Conn,
     is_complete: Cell<bool>,
@@ -145,9 +145,13 @@ impl Post for AtOnce<'_> {
     #[inline(always)]
     unsafe fn post(&self, qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
         // SAFETY: the caller guarantees the requirements of `hot::post_send`, which are those of this call.
-        let ret = unsafe { (self.conn.api().post_at_once)(qp, wr, bad_wr) };
-        self.is_complete.set(ret == COMPLETE);
-        if ret == COMPLETE { 0 } else { ret }
+        match unsafe { (self.conn.api().post_at_once)(qp, wr, bad_wr) } {
+            Ok(is_complete) => {
+                self.is_complete.set(is_complete);
+                0
+            }
+            Err(ret) => ret,
+        }
     }
 
     #[inline(always)]
@@ -420,8 +424,7 @@ pub fn read(
     one_sided(conn, &READ, dst, src, len, flags, None, op_context)
 }
 
-/// The same, always with a completion, unless it is complete when the call returns: the result is true, and
-/// there is no completion.
+/// The same, always signalled. True: the call has executed it, and no work completion is generated.
 #[inline(always)]
 pub fn read_at_once(
     conn: &Conn,

@@ -116,8 +116,8 @@ impl Link {
         unsafe { bytes_of(self.conn.private_data()) }.to_vec()
     }
 
-    /// Posts one request. True: it is complete, and has no completion. Otherwise what it owns must be kept
-    /// until its completion has come, or this object is dropped.
+    /// Posts one request. True: the call has executed it, and there is no completion. Otherwise what it owns
+    /// must be kept until its completion has come, or this object is dropped.
     #[inline(always)]
     pub(crate) fn post<R: Post>(&self, request: &R, slot: u32) -> Result<bool> {
         let context = ptr::without_provenance(slot as usize);
@@ -202,7 +202,7 @@ impl Drop for Link {
 
 /// How a request is posted.
 pub(crate) trait Post: Single {
-    /// Posts it with this `wr_id`. True: it is complete, and has no completion.
+    /// Posts it with this `wr_id`. True: the call has executed it, and there is no completion.
     fn post(&self, conn: &Conn, context: *const c_void) -> post::Result<bool>;
 }
 

@@ -14,8 +14,6 @@ use metrics::{Counter, Gauge, Histogram, Unit};
 use crate::call::Call;
 use crate::closed::Closed;
 use crate::error::ErrorKind;
-#[cfg(feature = "metrics")]
-use crate::{table::Arrived, work::Kept};
 
 /// When an operation was made.
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,11 +81,9 @@ impl Meter {
         Self {}
     }
 
-    /// The request of an operation behind the first `complete` ones has succeeded.
+    /// A request has succeeded.
     #[cfg(feature = "metrics")]
-    pub(crate) fn request_done(&self, work: &Kept, complete: u32, arrived: Arrived) {
-        let (call, len, Began(began)) = work.request(complete);
-        let bytes = if call == Call::Receive { arrived.len as usize } else { len };
+    pub(crate) fn done(&self, call: Call, bytes: usize, Began(began): Began) {
         let done = &self.calls[call as usize];
         done.operations.increment(1);
         done.bytes.increment(bytes as u64);

@@ -129,7 +129,7 @@ pub struct Op<T> {
 enum State<T> {
     /// In a slot of the connection's table.
     Made(Arc<Shared>, u32),
-    /// Complete when it was posted.
+    /// The post has executed it.
     Complete(T),
     /// Refused before it was added.
     Refused(Refused),

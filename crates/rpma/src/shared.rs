@@ -55,7 +55,7 @@ pub(crate) type Refused = Box<(Kept, Error)>;
 pub(crate) enum Added {
     /// It is in this slot.
     Slot(u32),
-    /// It is complete, and in none.
+    /// The post has executed it, and it needs no slot.
     Complete(Kept),
 }
 
@@ -108,7 +108,7 @@ impl Shared {
         let work = Kept::posted(request, began);
         if let Ok(true) = posted {
             #[cfg(feature = "metrics")]
-            state.report.meter.request_done(&work, 0, Arrived::default());
+            count(&state.report, &work, 0, Arrived::default());
             return Ok(Added::Complete(work));
         }
         // The device may access the buffer from here on.
@@ -193,8 +193,8 @@ impl Shared {
         }
     }
 
-    /// Posts all requests of an operation. Returns how many are complete without a completion; they are the
-    /// first ones. Fails with the number of those that were posted.
+    /// Posts all requests of an operation. Returns how many the posts have executed, for which there are no
+    /// work completions. Fails with the number of those that were posted.
     fn post_all(&self, work: &Kept, slot: u32) -> (u32, Result<(), (u32, Error)>) {
         let mut complete = 0;
         let posted = (0..).zip(work.requests()).try_for_each(|(posted, request)| {
@@ -491,6 +491,14 @@ impl Shared {
     }
 }
 
+/// Counts the next request of an operation, which has succeeded; `complete` were before it.
+#[cfg(feature = "metrics")]
+fn count(report: &Reporter, work: &Kept, complete: u32, arrived: Arrived) {
+    let (call, len, began) = work.request(complete);
+    let len = if call == Call::Receive { arrived.len as usize } else { len };
+    report.meter.done(call, len, began);
+}
+
 /// Unlocks the connection when the operation is not over; `waker` is woken when it is.
 #[inline(never)]
 fn not_done(mut state: MutexGuard<'_, State>, slot: u32, waker: Option<&Waker>, mut after: After<Kept>) {
@@ -529,7 +537,7 @@ impl State {
     fn complete(&mut self, slot: u32, arrived: Arrived, after: &mut After<Kept>) {
         #[cfg(feature = "metrics")]
         if let Some((work, complete)) = self.table.completing(slot) {
-            self.report.meter.request_done(work, complete, arrived);
+            count(&self.report, work, complete, arrived);
         }
         self.table.complete(slot, Ok(arrived), after);
     }

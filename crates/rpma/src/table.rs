@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The operations of a connection, from the call that makes one until its result is taken.
 //!
-//! An operation is in a slot, whose number is the `wr_id` of its work requests. It owns its buffers from the
-//! call on, even if the future is dropped or forgotten: nothing else can access memory that a device may
-//! access. Every request is signalled, so an operation is complete when as many completions have been polled
-//! as requests were posted.
+//! An operation is in a slot, whose number is the `wr_id` of its work requests, unless the post of its only
+//! request has executed it ([`Table::place`]). It owns its buffers from the call on, even if the future is
+//! dropped or forgotten: nothing else can access memory that a device may access. Every request is signalled,
+//! so an operation is complete when as many completions have been polled as requests were posted, without
+//! those that their posts have executed.
 //!
 //! All of it is behind the lock of the connection, and has no atomics: any order of calls is a schedule of
 //! threads, and the tests run such orders, also under Miri; a model of the lock would add nothing.

@@ -87,48 +87,6 @@ async fn every_operation() -> Result<()> {
     Ok(())
 }
 
-/// Between processes of one host an operation is usually carried out by the call that makes it.
-#[tokio::test]
-async fn operations_that_are_complete_at_once() -> Result<()> {
-    let peer = peer();
-    let memory = peer.expose(4096, ALL())?;
-    let (conn, _target) = connected(&peer, &memory, 16).await;
-    let (remote, word) = (conn.remote(0)?, memory.word(8)?);
-    let (slice, all) = (remote.slice(8..16)?, remote.slice(..)?);
-    let is_complete = |op: &dyn std::fmt::Debug| format!("{op:?}") == "Op(complete)";
-    let deadline = std::time::Instant::now() + Duration::from_secs(10);
-    let mut buf = peer.buf(8)?;
-    // The first ones are not.
-    for number in 1_u64.. {
-        assert!(std::time::Instant::now() < deadline, "none was complete at once");
-        buf.copy_from_slice(&number.to_ne_bytes());
-        let write = conn.write(buf, slice);
-        let (is_written, seen) = (is_complete(&write), word.load(Ordering::Acquire));
-        buf = write.await?;
-        let read = conn.read(slice, buf);
-        let is_read = is_complete(&read);
-        buf = read.await?;
-        assert_eq!(buf[..], number.to_ne_bytes());
-        let store = conn.store(!number, slice);
-        let (is_stored, stored) = (is_complete(&store), word.load(Ordering::Acquire));
-        store.await?;
-        let flush = conn.flush(all, Flush::Visible);
-        let is_flushed = is_complete(&flush);
-        flush.await?;
-        if is_written && is_read && is_stored && is_flushed {
-            assert_eq!((seen, stored), (number, !number));
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    // The last of a batch may be, too, and one whose result nobody takes.
-    let batch = conn.batch().write(text(&peer, b"1"), remote.slice(0..1)?);
-    let bufs = batch.write(text(&peer, b"23"), remote.slice(1..3)?).submit().await?;
-    assert_eq!(bufs.iter().map(|buf| buf.len()).collect::<Vec<_>>(), [1, 2]);
-    conn.write(buf, slice).detach();
-    conn.close().await
-}
-
 /// The write is longer than the buffer of the receive, which still has the message of another peer.
 #[tokio::test]
 async fn a_write_with_immediate_data_is_no_message() -> Result<()> {

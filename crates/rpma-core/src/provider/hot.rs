@@ -29,6 +29,23 @@ pub(crate) unsafe fn post_send(
     }
 }
 
+/// `ibv_post_send` for [`super::Provider::post_at_once`]: drivers generate a work completion for each
+/// signalled request. Some return -1 for a failure.
+///
+/// # Safety
+/// As for [`post_send`].
+pub(crate) unsafe fn post_and_complete_later(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> Result<bool, c_int> {
+    // SAFETY: the caller guarantees the requirements.
+    match unsafe { post_send(qp, wr, bad_wr) } {
+        0 => Ok(false),
+        ret => Err(ret),
+    }
+}
+
 /// `ibv_post_recv`: 0 or a positive errno.
 ///
 /// # Safety
@@ -96,5 +113,28 @@ pub(crate) unsafe fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
             Some(req_notify_cq) => req_notify_cq(cq, solicited_only),
             None => EOPNOTSUPP,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe extern "C" fn refuse(_: *mut ibv_qp, _: *mut ibv_send_wr, _: *mut *mut ibv_send_wr) -> c_int {
+        -1
+    }
+
+    /// siw returns -1 if the connection has ended.
+    #[test]
+    fn a_driver_never_completes_a_request_at_once() {
+        // SAFETY: all zero is a valid value of each of these, and the operation uses none of its arguments.
+        let posted = unsafe {
+            let mut context: rdma_sys::ibv_context = std::mem::zeroed();
+            context.ops.post_send = Some(refuse);
+            let mut qp: ibv_qp = std::mem::zeroed();
+            qp.context = &raw mut context;
+            post_and_complete_later(&raw mut qp, std::ptr::null_mut(), std::ptr::null_mut())
+        };
+        assert_eq!(posted, Err(-1));
     }
 }

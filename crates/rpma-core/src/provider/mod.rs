@@ -24,6 +24,7 @@ mod find;
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::fmt::Write;
+use std::result;
 
 use libc::sockaddr;
 use rdma_sys::*;
@@ -31,9 +32,6 @@ use rdma_sys::*;
 pub(crate) use find::{find_context, find_context_of};
 
 use crate::error::Result;
-
-/// The result of [`Provider::post_at_once`] for a request that is complete.
-pub(crate) const COMPLETE: c_int = -1;
 
 /// The control path, once: the table of a provider and both its instances are made from this list.
 /// `ibv_advise_mr` takes the domain's context in addition, because the domain itself is opaque here.
@@ -121,15 +119,16 @@ macro_rules! provider_table {
             /// Posts a send request for an access that the remote memory region does not permit according to
             /// its descriptor. The provider may fail the request itself; otherwise the target rejects it.
             pub post_denied: unsafe fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int,
-            /// Posts one signalled request that may be complete when the call returns: then the result is
-            /// [`COMPLETE`], and there is no completion.
-            pub post_at_once: unsafe fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int,
+            /// Posts one signalled request that may be executed by this call: then the result is true, and no
+            /// work completion is generated. Fails with the result of `ibv_post_send`, which is not 0.
+            pub post_at_once:
+                unsafe fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> result::Result<bool, c_int>,
             /// Sets the local destination of the reads with which the connection of a queue pair flushes, so
             /// that these are counted as flushes.
             pub flushes_by: unsafe fn(qp: *mut ibv_qp, target: u64),
-            /// Excludes a memory region from the counters, because the library and not the program registered
-            /// it.
-            pub not_counted: unsafe fn(mr: *mut ibv_mr),
+            /// The library and not the program has registered this region: it is not counted, and its memory
+            /// stays mapped until it is deregistered, without references to it.
+            pub is_own: unsafe fn(mr: *mut ibv_mr),
             /// The underlying provider, if this one counts its calls ([`metered`]).
             pub plain: Option<Api>,
             $( $call: unsafe extern "C" fn($($ty),*) $(-> $ret)?, )*

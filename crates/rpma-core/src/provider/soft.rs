@@ -20,7 +20,6 @@ pub(super) fn api() -> Api {
             log::set_max_level(log::LevelFilter::Debug);
         }
     }
-    const _: () = assert!(softverbs::COMPLETE == super::COMPLETE);
     static SOFT: Provider = control_path!(provider calls
         name: "soft",
         has_flush_access: true,
@@ -32,7 +31,7 @@ pub(super) fn api() -> Api {
         post_denied: softverbs::post_denied,
         post_at_once: softverbs::post_at_once,
         flushes_by: softverbs::flushes_by,
-        not_counted: softverbs::not_counted,
+        is_own: softverbs::is_own,
     );
     &SOFT
 }

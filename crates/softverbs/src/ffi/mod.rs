@@ -15,9 +15,9 @@ pub(crate) mod soft0;
 pub mod verbs;
 mod work_request;
 
-pub use ops::{COMPLETE, flushes_by, post_at_once, post_denied};
+pub use ops::{flushes_by, post_at_once, post_denied};
 pub use rdma::event_reason;
-pub use verbs::{ending, not_counted};
+pub use verbs::{ending, is_own};
 
 /// Logs at level warn why something is not supported, and returns EOPNOTSUPP.
 fn unsupported(why: &str) -> crate::sys::Errno {

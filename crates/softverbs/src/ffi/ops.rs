@@ -66,26 +66,25 @@ pub unsafe fn post_denied(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *m
     report(result, || unsafe { bad_wr.write(wr) })
 }
 
-/// The result of [`post_at_once`] for a request that is complete.
-pub const COMPLETE: c_int = -1;
-
-/// Posts one signalled request that may be carried out by this call: then [`COMPLETE`] is returned, and there
-/// is no completion. Otherwise this is ibv_post_send(3). Returns 0 or a positive errno value, with `bad_wr`
-/// set to `wr`: EINVAL (invalid request, or no connection yet), ENOMEM (the send queue is full).
+/// Posts one signalled request that may be executed by this call: then the result is true, and no work
+/// completion is generated. Otherwise this is ibv_post_send(3). Fails with a positive errno value, and
+/// `bad_wr` set to `wr`: EINVAL (invalid request, or no connection yet), ENOMEM (the send queue is full).
 ///
 /// # Safety
 ///
 /// As for ibv_post_send(3), for a queue pair of softverbs and a list of one request.
-pub unsafe fn post_at_once(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
+pub unsafe fn post_at_once(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> Result<bool, c_int> {
     // SAFETY: the caller guarantees that `qp` is a queue pair of softverbs, and ibv_post_send(3) that it is
     // not destroyed during the call.
     let qp = &unsafe { QpObject::own(qp) }.qp;
     // SAFETY: `wr` points to a work request (ibv_post_send(3)).
-    match unsafe { read_send_wr(wr, qp, |request| qp.posting().post_at_once(request)) } {
-        Ok(true) => COMPLETE,
-        // SAFETY: `bad_wr` points to a pointer for the result, as the manual page of the verb requires.
-        result => report(result.map(drop), || unsafe { bad_wr.write(wr) }),
-    }
+    let result = unsafe { read_send_wr(wr, qp, |request| qp.posting().post_at_once(request)) };
+    // SAFETY: `bad_wr` points to a pointer for the result, as the manual page of the verb requires.
+    result.inspect_err(|_| unsafe { bad_wr.write(wr) })
 }
 
 /// Sets the local address, `target`, of the reads by which librpma flushes on a queue pair, so that its

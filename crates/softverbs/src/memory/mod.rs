@@ -23,7 +23,9 @@ pub(crate) use exporters::{Exporter, add_exporter, remove_exporter};
 pub(crate) use place::{Batch, fetch, fetch_pieces, store};
 #[cfg(test)]
 pub(crate) use table::FULL;
-pub(crate) use table::{Change, Changed, Grant, Region, acquire, register_at, try_deregister, whole};
+pub(crate) use table::{
+    Change, Changed, Grant, Region, acquire, register_at, stays_mapped, try_deregister, whole,
+};
 pub(crate) use table::{alloc_window, another_key, bind_window, free_window, invalidate};
 #[cfg(any(test, fuzzing))]
 pub(crate) use table::{deregister, register};

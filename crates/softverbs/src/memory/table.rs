@@ -71,6 +71,10 @@ const GRANTS: u64 = LOST_MEANWHILE - 1;
 /// fail. Remote rights are lower bits.
 const WRITES_LOST: u32 = 1 << 31;
 
+/// In [`Slot::access`]: the memory stays mapped, and writable if the region is, until the region is
+/// deregistered ([`stays_mapped`]).
+const STAYS_MAPPED: u32 = 1 << 30;
+
 /// In [`Slot::access`]: the key was exported to a peer ([`super::exporters`]), so it must be revoked once the
 /// slot is invalid.
 const EXPORTED: u32 = 1 << 29;
@@ -176,6 +180,7 @@ impl Grant {
     #[inline]
     pub(crate) fn is_backed(&self) -> bool {
         self.slot.shift.load(Ordering::Relaxed) != 0
+            || self.slot.access.load(Ordering::Relaxed) & STAYS_MAPPED != 0
     }
 
     /// The description that a peer needs to access the region directly; it may be exported while the grant is
@@ -497,6 +502,13 @@ fn random() -> Result<[u32; 2], Errno> {
     getrandom::fill(&mut bytes).map_err(|_| libc::EIO)?;
     let both = u64::from_ne_bytes(bytes);
     Ok([both as u32, (both >> 32) as u32])
+}
+
+/// The memory of a region is the library's own, which unmaps it only after deregistering the region.
+pub(crate) fn stays_mapped(stag: u32) {
+    if let Some(slot) = TABLE.find(stag) {
+        slot.access.fetch_or(STAYS_MAPPED, Ordering::Relaxed);
+    }
 }
 
 /// Registers a region whose iova is its address.

@@ -51,7 +51,7 @@ struct Run {
     length: AtomicU32,
     /// The length of the run before this one.
     before: AtomicU32,
-    /// When the run began; or that later, if one before it was interrupted for a short time.
+    /// When the run began, moved forward for each short interruption.
     since: AtomicU64,
 }
 
@@ -132,7 +132,7 @@ impl Post {
 /// How closely small requests have been followed by the next one. Only a prediction depends on it, so it
 /// needs no order among threads.
 pub(crate) struct Coalescer {
-    /// The kind of the last request, and when its post returned.
+    /// The kind of the last request, and when its post returned; not of those that needed no system call.
     last: AtomicU8,
     returned: AtomicU64,
     /// Posts in a row of a program that waits for each completion. From the second one on no time is
@@ -220,6 +220,12 @@ impl Coalescer {
         if post.kind() != Kind::Large && is_timed {
             self.returned.store(clock(), Ordering::Relaxed);
         }
+    }
+
+    /// Whether the last request was carried out, or put into shared memory, without a system call.
+    #[inline]
+    pub(crate) fn needs_no_call(&self) -> bool {
+        self.needs_no_call.load(Ordering::Relaxed)
     }
 
     /// A request has been carried out, or has left for the peer.

@@ -58,7 +58,10 @@ impl Qp {
             }
             _ => wr.len <= LONGEST && self.may_be_direct(wr) && !wr.is_atomic(),
         };
-        is_short && self.tries_direct.load(Ordering::Relaxed) && self.sends.is_empty()
+        is_short
+            && self.tries_direct.load(Ordering::Relaxed)
+            && self.sends.is_empty()
+            && !self.is_left_behind()
     }
 
     /// Whether a request may be carried out directly, as far as its operation and the last word show.
@@ -67,14 +70,14 @@ impl Qp {
         wr.transferable() && (!wr.is_of_word() || self.words.are_mapped())
     }
 
-    /// Offers a single request to be carried out directly, and completes it. `waits`: the program waits for
-    /// it, with a completion or without.
+    /// Offers a single request to be carried out directly, and completes it. `is_reported`: the program
+    /// learns of its completion.
     #[inline]
-    pub(super) fn offer(&self, wr: &SendWr, waits: bool) -> Result<(), Refused<'_>> {
+    pub(super) fn offer(&self, wr: &SendWr, is_reported: bool) -> Result<(), Refused<'_>> {
         probes::post(self.num, wr);
         let post = Post {
             len: if wr.is_read() { 0 } else { wr.len },
-            signaled: waits,
+            signaled: is_reported,
             alone: self.sends.is_unused(),
             is_armed: self.send_cq.is_armed(),
             more: self.send_cq.has_more() || self.recv_cq.has_more(),

@@ -151,13 +151,14 @@ impl Posting<'_> {
         Ok(())
     }
 
-    /// Posts the only request, a signalled one. True: it is complete, and has no completion. Errors as those
-    /// of [`Self::post`].
+    /// Posts the only request, a signalled one. True: the call has executed it, and no work completion is
+    /// generated. Errors as those of [`Self::post`].
     #[inline]
     pub(crate) fn post_at_once(&mut self, mut wr: SendWr) -> Result<bool, Errno> {
         let qp = self.qp;
-        // The link may accept a part of a message: then it has a completion.
-        if wr.op == Op::Send || !qp.is_direct(&wr) {
+        // The link may accept a part of a message: then it has a completion. And without completions nobody
+        // can tell whether the program waits for each request, or whether several could share a system call.
+        if wr.op == Op::Send || !qp.coalescer.needs_no_call() || !qp.is_direct(&wr) {
             return self.post(wr, true).map(|()| false);
         }
         qp.check_connected()?;

@@ -42,9 +42,9 @@ static NONE: RdmaCore = RdmaCore {
         event_reason: |_, _| {},
         ending: |_, _, _| {},
         post_denied: hot::post_send,
-        post_at_once: hot::post_send,
+        post_at_once: hot::post_and_complete_later,
         flushes_by: |_, _| (),
-        not_counted: |_| (),
+        is_own: |_| (),
     ),
     query_device: absent::ibv_query_device,
 };

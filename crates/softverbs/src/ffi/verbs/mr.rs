@@ -28,15 +28,21 @@ pub(crate) struct MrOwn {
     pub(super) registration: Registration,
 }
 
-/// Hides a region from the instruments: librpma registers it for itself, not for the program. Repeated calls
-/// have no effect.
+/// Librpma registers a region for itself, not for the program: hides it from the instruments, and accesses
+/// its memory with loads and stores. Repeated calls have no effect.
 ///
 /// # Safety
 ///
-/// `mr` must be a region of softverbs that has not been deregistered.
-pub unsafe fn not_counted(mr: *mut ibv_mr) {
+/// `mr` must be a region of softverbs that has not been deregistered. Until it is, its memory must stay
+/// mapped, with the protection that the access flags need, and there must be no reference to it.
+pub unsafe fn is_own(mr: *mut ibv_mr) {
     // SAFETY: the caller guarantees that `mr` is a region of softverbs that has not been deregistered.
-    unsafe { MrObject::own(mr).registration.ends(addr_of!((*mr).length).read()) };
+    let own = unsafe {
+        let own = MrObject::own(mr);
+        own.registration.ends(addr_of!((*mr).length).read());
+        own
+    };
+    memory::stays_mapped(own.stag);
 }
 
 pub(crate) type MrObject = Object<ibv_mr, MrOwn>;
