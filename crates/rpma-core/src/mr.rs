@@ -60,7 +60,7 @@ impl MrLocal {
         unsafe {
             let api = domain.api.plain.unwrap_or(domain.api);
             let region = Self::register_with(api, domain, addr, size, usage)?;
-            (api.is_own)(region.mr.as_ptr());
+            (api.own_memory)(region.mr.as_ptr());
             Ok(region)
         }
     }

@@ -87,7 +87,7 @@ pub use cq::on_failed_completion;
 pub use faults::Faults;
 pub use ffi::context::{owns, owns_device};
 pub use ffi::soft0::{context, device};
-pub use ffi::{ending, event_reason, flushes_by, is_own, post_at_once, post_denied, rdma, verbs};
+pub use ffi::{ending, event_reason, flushes_by, own_memory, post_at_once, post_denied, rdma, verbs};
 pub use instrument::attach_findings;
 pub use logged::NOTICE;
 pub use port::PortCounter;

@@ -128,7 +128,7 @@ macro_rules! provider_table {
             pub flushes_by: unsafe fn(qp: *mut ibv_qp, target: u64),
             /// The library and not the program has registered this region: it is not counted, and its memory
             /// stays mapped until it is deregistered, without references to it.
-            pub is_own: unsafe fn(mr: *mut ibv_mr),
+            pub own_memory: unsafe fn(mr: *mut ibv_mr),
             /// The underlying provider, if this one counts its calls ([`metered`]).
             pub plain: Option<Api>,
             $( $call: unsafe extern "C" fn($($ty),*) $(-> $ret)?, )*

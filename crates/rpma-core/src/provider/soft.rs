@@ -31,7 +31,7 @@ pub(super) fn api() -> Api {
         post_denied: softverbs::post_denied,
         post_at_once: softverbs::post_at_once,
         flushes_by: softverbs::flushes_by,
-        is_own: softverbs::is_own,
+        own_memory: softverbs::own_memory,
     );
     &SOFT
 }

@@ -17,7 +17,7 @@ mod work_request;
 
 pub use ops::{flushes_by, post_at_once, post_denied};
 pub use rdma::event_reason;
-pub use verbs::{ending, is_own};
+pub use verbs::{ending, own_memory};
 
 /// Logs at level warn why something is not supported, and returns EOPNOTSUPP.
 fn unsupported(why: &str) -> crate::sys::Errno {

@@ -72,8 +72,8 @@ const GRANTS: u64 = LOST_MEANWHILE - 1;
 const WRITES_LOST: u32 = 1 << 31;
 
 /// In [`Slot::access`]: the memory stays mapped, and writable if the region is, until the region is
-/// deregistered ([`stays_mapped`]).
-const STAYS_MAPPED: u32 = 1 << 30;
+/// deregistered ([`stays_mapped`]). A window has another flag, bit 30 (`TYPE_2`).
+const STAYS_MAPPED: u32 = 1 << 28;
 
 /// In [`Slot::access`]: the key was exported to a peer ([`super::exporters`]), so it must be revoked once the
 /// slot is invalid.
@@ -418,7 +418,8 @@ impl Slot {
     fn describe(&self, region: Region, iova: u64, backed: Option<u64>) {
         let accessed = backed.unwrap_or(region.addr);
         self.shift.store(accessed.wrapping_sub(region.addr), Ordering::Relaxed);
-        self.access.store(region.access, Ordering::Relaxed);
+        // A program may set these bits: they are optional access flags of verbs, which have no effect here.
+        self.access.store(region.access & !(STAYS_MAPPED | EXPORTED), Ordering::Relaxed);
         self.pd.store(region.pd, Ordering::Relaxed);
         self.iova.store(iova, Ordering::Relaxed);
         self.len.store(region.len, Ordering::Relaxed);

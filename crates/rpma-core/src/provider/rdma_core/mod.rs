@@ -44,7 +44,7 @@ static NONE: RdmaCore = RdmaCore {
         post_denied: hot::post_send,
         post_at_once: hot::post_and_complete_later,
         flushes_by: |_, _| (),
-        is_own: |_| (),
+        own_memory: |_| (),
     ),
     query_device: absent::ibv_query_device,
 };

@@ -56,7 +56,7 @@ pub(crate) use device::{query_device_slot, query_port_slot, query_rt_values_slot
 pub use events::{ibv_ack_async_event, ibv_get_async_event};
 pub use gid::{_ibv_query_gid_ex, _ibv_query_gid_table, GidEntry, ibv_query_gid, ibv_query_gid_type};
 pub(crate) use mr::advise_mr_slot;
-pub use mr::{ibv_advise_mr, ibv_dereg_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, is_own};
+pub use mr::{ibv_advise_mr, ibv_dereg_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, own_memory};
 pub(crate) use multicast::require_multicast;
 pub use multicast::{ibv_attach_mcast, ibv_detach_mcast};
 pub(crate) use mw::{alloc_mw, bind_mw, dealloc_mw, read_window_wr};

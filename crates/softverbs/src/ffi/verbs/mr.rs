@@ -35,7 +35,7 @@ pub(crate) struct MrOwn {
 ///
 /// `mr` must be a region of softverbs that has not been deregistered. Until it is, its memory must stay
 /// mapped, with the protection that the access flags need, and there must be no reference to it.
-pub unsafe fn is_own(mr: *mut ibv_mr) {
+pub unsafe fn own_memory(mr: *mut ibv_mr) {
     // SAFETY: the caller guarantees that `mr` is a region of softverbs that has not been deregistered.
     let own = unsafe {
         let own = MrObject::own(mr);

@@ -285,3 +285,18 @@ fn threads_register_and_deregister_at_the_same_time() {
         thread.join().unwrap();
     }
 }
+
+/// The optional access flags of verbs, which a program may set, are other bits of the same word.
+#[test]
+fn only_memory_of_the_library_stays_mapped() {
+    let mut memory = [0u64; 1];
+    let addr = memory.as_mut_ptr() as u64;
+    let region = Region { addr, len: 8, access: LOCAL_WRITE | 0x3ff << 20, pd: 7 };
+    let stag = register(region).unwrap();
+    let is_backed =
+        || acquire(Access { stag, addr, len: 8, rights: LOCAL_WRITE }, 7).ok().map(|grant| grant.is_backed());
+    assert_eq!(is_backed(), Some(false));
+    stays_mapped(stag);
+    assert_eq!(is_backed(), Some(true));
+    assert_eq!(try_deregister(stag), Ok(()));
+}
