@@ -550,8 +550,8 @@ waiting_initiator(struct side *side)
 	started = timers - started;
 	EXPECT(started <= WAITED_FOR / 100, "%u timers for %u writes that were waited for", started, WAITED_FOR);
 	/*
-	 * More than sixteen in a row start a timer, which is counted, unless a tick of the provider comes first; a while after
-	 * the last poll there are no ticks.
+	 * More than sixteen in a row start a timer, which is counted, unless a tick of the provider comes
+	 * first; a while after the last poll there are no ticks.
 	 */
 	for (int tries = 0; timers == 0 && tries < 100; tries++) {
 		write_and_flush(&link, &local, 1);

@@ -352,7 +352,7 @@ stopped_words_i(struct side *side)
 		post_wr(&rc, 0, &wr);
 		expect_sent(&rc, n, IBV_WC_SUCCESS);
 		EXPECT(*found == n, "%llu", (unsigned long long)*found);
-		/* the target takes part in a write and in an atomic operation; the first ones may still go over UDP */
+		/* the target takes part in a write and an atomic operation; the first may go over UDP */
 		if (n < 3) {
 			post(&rc, 0, IBV_WR_RDMA_WRITE, 1000, 8, 8);
 			expect_sent(&rc, 1000, IBV_WC_SUCCESS);
