@@ -6,20 +6,20 @@
 //! set. The devices check offsets and lengths against the memory regions; a length that a work request cannot
 //! express is rejected here.
 
-use std::cell::Cell;
+mod at_once;
+mod receive;
+
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use rdma_sys::{ibv_qp, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_srq, ibv_wr_opcode};
+use rdma_sys::{ibv_qp, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode};
 
 use super::conn::{AtomicWrite, Conn};
-use super::conn_req::ConnReq;
 use super::denied::Denied;
 use super::flush::SIZE as FLUSH_SIZE;
 use super::mr::{MrLocal, MrRemote, RemoteAccess};
 use super::native::NativeFlush;
-use super::srq::Srq;
 use crate::abi::arg::FlushTypeArg;
 use crate::abi::*;
 use crate::error::{self, Error};
@@ -28,6 +28,9 @@ use crate::not_posted::{self, Posted};
 use crate::provider::native::{FlushKind, NativeQp};
 use crate::provider::{hot, metered};
 use rpma_metrics::Kind;
+
+pub use at_once::{atomic_write_at_once, flush_at_once, read_at_once, write_at_once};
+pub use receive::{recv, req_recv, srq_recv};
 
 /// The result of posting.
 pub type Result<T> = std::result::Result<T, Fail>;
@@ -128,38 +131,6 @@ impl Post for (Denied<'_>, &Conn) {
     }
 }
 
-/// A request for an access that the remote memory region permits, which the post may execute.
-struct AtOnce<'a> {
-    conn: &'a Conn,
-    is_complete: Cell<bool>,
-}
-
-impl<'a> AtOnce<'a> {
-    #[inline(always)]
-    fn new(conn: &'a Conn) -> Self {
-        Self { conn, is_complete: Cell::new(false) }
-    }
-}
-
-impl Post for AtOnce<'_> {
-    #[inline(always)]
-    unsafe fn post(&self, qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
-        // SAFETY: the caller guarantees the requirements of `hot::post_send`, which are those of this call.
-        match unsafe { (self.conn.api().post_at_once)(qp, wr, bad_wr) } {
-            Ok(is_complete) => {
-                self.is_complete.set(is_complete);
-                0
-            }
-            Err(ret) => ret,
-        }
-    }
-
-    #[inline(always)]
-    fn denies(&self, mr: &MrRemote, access: RemoteAccess, offset: usize, len: u64) -> bool {
-        Permitted.denies(mr, access, offset, len)
-    }
-}
-
 /// Posts one send work request. `remote` must be given for one-sided opcodes, `imm` for those with immediate
 /// data.
 #[inline(always)]
@@ -238,71 +209,6 @@ fn post_send_ranges(
     // SAFETY: the request and its range are still alive, with every field set that belongs to the opcode, and
     // the queue pair is alive.
     if ret == 0 { Ok(()) } else { Err(unsafe { not_posted::send(ret, request, remote.is_some()) }.into()) }
-}
-
-/// Builds a receive work request and posts it with `post`. `qp` is NULL for a shared receive queue.
-#[inline(always)]
-fn post_recv_with(
-    call: &'static str,
-    qp: *mut ibv_qp,
-    range: Option<ibv_sge>,
-    op_context: *const c_void,
-    post: impl FnOnce(*mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
-) -> Result<()> {
-    let Some(range) = range else {
-        let posted = post_recv_empty(call, qp, op_context, post);
-        return if posted { Ok(()) } else { Err(Error::Provider.into()) };
-    };
-    let mut sge = MaybeUninit::<ibv_sge>::uninit();
-    post_recv_ranges(call, qp, (ptr::from_mut(sge.write(range)), 1), op_context, post)
-}
-
-/// Posts a receive without a range; see [`post_empty`].
-#[cold]
-#[inline(never)]
-fn post_recv_empty(
-    call: &'static str,
-    qp: *mut ibv_qp,
-    op_context: *const c_void,
-    post: impl FnOnce(*mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
-) -> bool {
-    post_recv_ranges(call, qp, (ptr::null_mut(), 0), op_context, post).is_ok()
-}
-
-/// Posts a receive with these ranges.
-#[inline(always)]
-fn post_recv_ranges(
-    call: &'static str,
-    qp: *mut ibv_qp,
-    (sg_list, num_sge): (*mut ibv_sge, c_int),
-    op_context: *const c_void,
-    post: impl FnOnce(*mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
-) -> Result<()> {
-    let wr = ibv_recv_wr { wr_id: op_context as u64, next: ptr::null_mut(), sg_list, num_sge };
-    let mut request = Posted { wr: MaybeUninit::new(wr), qp };
-    let request = &raw mut request;
-    let mut bad_wr = MaybeUninit::<*mut ibv_recv_wr>::uninit();
-    let ret = post(request.cast(), bad_wr.as_mut_ptr());
-    // SAFETY: the request and its range are still alive, and the queue pair is NULL or alive.
-    if ret == 0 { Ok(()) } else { Err(unsafe { not_posted::receive(call, ret, request) }.into()) }
-}
-
-#[inline(always)]
-fn post_recv(qp: *mut ibv_qp, range: Option<ibv_sge>, op_context: *const c_void) -> Result<()> {
-    post_recv_with("ibv_post_recv", qp, range, op_context, |wr, bad_wr| {
-        // SAFETY: the connection or request that the caller borrows keeps `qp` alive; `wr` and `bad_wr` are
-        // valid during the call.
-        unsafe { hot::post_recv(qp, wr, bad_wr) }
-    })
-}
-
-#[inline(always)]
-fn post_srq_recv(srq: *mut ibv_srq, range: Option<ibv_sge>, op_context: *const c_void) -> Result<()> {
-    post_recv_with("ibv_post_srq_recv", ptr::null_mut(), range, op_context, |wr, bad_wr| {
-        // SAFETY: the shared receive queue that the caller borrows keeps `srq` alive; `wr` and `bad_wr` are
-        // valid during the call.
-        unsafe { hot::post_srq_recv(srq, wr, bad_wr) }
-    })
 }
 
 /// The memory region of an operation and the offset in it.
@@ -424,20 +330,6 @@ pub fn read(
     one_sided(conn, &READ, dst, src, len, flags, None, op_context)
 }
 
-/// The same, always signalled. True: the call has executed it, and no work completion is generated.
-#[inline(always)]
-pub fn read_at_once(
-    conn: &Conn,
-    dst: At<'_, MrLocal>,
-    src: At<'_, MrRemote>,
-    len: usize,
-    op_context: *const c_void,
-) -> Result<bool> {
-    let how = AtOnce::new(conn);
-    one_sided_by(&how, conn, &READ, dst, src, len, RPMA_F_COMPLETION_ALWAYS, None, op_context)?;
-    Ok(how.is_complete.get())
-}
-
 /// Posts a write to remote memory, with immediate data if given.
 #[inline(always)]
 pub fn write(
@@ -451,20 +343,6 @@ pub fn write(
 ) -> Result<()> {
     let operation = if imm.is_some() { &WRITE_WITH_IMM } else { &WRITE };
     one_sided(conn, operation, src, dst, len, flags, imm, op_context)
-}
-
-/// The same without immediate data, as [`read_at_once`].
-#[inline(always)]
-pub fn write_at_once(
-    conn: &Conn,
-    dst: At<'_, MrRemote>,
-    src: At<'_, MrLocal>,
-    len: usize,
-    op_context: *const c_void,
-) -> Result<bool> {
-    let how = AtOnce::new(conn);
-    one_sided_by(&how, conn, &WRITE, src, dst, len, RPMA_F_COMPLETION_ALWAYS, None, op_context)?;
-    Ok(how.is_complete.get())
 }
 
 /// The remote target of an atomic write, checked for alignment.
@@ -500,38 +378,31 @@ pub unsafe fn atomic_write(
     flags: c_int,
     op_context: *const c_void,
 ) -> Result<()> {
+    // SAFETY: the caller guarantees that `src` is readable for 8 bytes.
+    unsafe { atomic_write_by(&Permitted, conn, dst, dst_offset, src, flags, op_context) }
+}
+
+/// # Safety
+/// `src` must be readable for 8 bytes.
+#[inline(always)]
+unsafe fn atomic_write_by(
+    how: &impl Post,
+    conn: &Conn,
+    dst: &MrRemote,
+    dst_offset: usize,
+    src: *const u8,
+    flags: c_int,
+    op_context: *const c_void,
+) -> Result<()> {
     let flags = send_flags(flags)? | FENCE;
     let remote = atomic_target(dst, dst_offset)?;
     if let (AtomicWrite::Inline, true) = (conn.atomic_write(), permits_atomic(dst, dst_offset)) {
-        post_write(&Permitted, conn, flags | INLINE, inline(src), remote, op_context)?;
+        post_write(how, conn, flags | INLINE, inline(src), remote, op_context)?;
     } else {
         // SAFETY: the caller guarantees that `src` is readable for 8 bytes.
         unsafe { atomic_write_otherwise(conn, dst, dst_offset, src, flags, op_context) }?;
     }
     Ok(())
-}
-
-/// The same, as [`read_at_once`].
-///
-/// # Safety
-/// `src` must be readable for 8 bytes.
-#[inline(always)]
-pub unsafe fn atomic_write_at_once(
-    conn: &Conn,
-    dst: &MrRemote,
-    dst_offset: usize,
-    src: *const u8,
-    op_context: *const c_void,
-) -> Result<bool> {
-    let (flags, how) = (SIGNALED | FENCE, AtOnce::new(conn));
-    let remote = atomic_target(dst, dst_offset)?;
-    if let (AtomicWrite::Inline, true) = (conn.atomic_write(), permits_atomic(dst, dst_offset)) {
-        post_write(&how, conn, flags | INLINE, inline(src), remote, op_context)?;
-    } else {
-        // SAFETY: the caller guarantees that `src` is readable for 8 bytes.
-        unsafe { atomic_write_otherwise(conn, dst, dst_offset, src, flags, op_context) }?;
-    }
-    Ok(how.is_complete.get())
 }
 
 /// The range of inline data. The provider copies it before the post returns, and needs no key for it.
@@ -654,29 +525,26 @@ pub fn flush(
     flags: c_int,
     op_context: *const c_void,
 ) -> Result<()> {
-    // Checked first, while the arguments are still in their registers.
-    if !permits_flush(dst, dst_offset, len) {
-        return Err(flush_denied(conn, dst, dst_offset, len, kind, flags, op_context).into());
-    }
-    flush_by(&Permitted, conn, dst, dst_offset, len, kind, flags, op_context)
+    checked_flush_by(&Permitted, conn, dst, dst_offset, len, kind, flags, op_context)
 }
 
-/// The same, as [`read_at_once`].
 #[inline(always)]
-pub fn flush_at_once(
+#[expect(clippy::too_many_arguments, reason = "they are the arguments of the C function")]
+fn checked_flush_by(
+    how: &impl Post,
     conn: &Conn,
     dst: &MrRemote,
     dst_offset: usize,
     len: usize,
     kind: FlushTypeArg,
+    flags: c_int,
     op_context: *const c_void,
-) -> Result<bool> {
-    let (flags, how) = (RPMA_F_COMPLETION_ALWAYS, AtOnce::new(conn));
+) -> Result<()> {
+    // Checked first, while the arguments are still in their registers.
     if !permits_flush(dst, dst_offset, len) {
         return Err(flush_denied(conn, dst, dst_offset, len, kind, flags, op_context).into());
     }
-    flush_by(&how, conn, dst, dst_offset, len, kind, flags, op_context)?;
-    Ok(how.is_complete.get())
+    flush_by(how, conn, dst, dst_offset, len, kind, flags, op_context)
 }
 
 /// Same as `flush` for a range that is not entirely in the remote memory region.
@@ -833,31 +701,6 @@ pub fn send(
         return if posted { Ok(()) } else { Err(Error::Provider.into()) };
     };
     post_send_by(&Permitted, conn.queue_pair(), opcode, flags, range, None, imm, op_context)
-}
-
-/// Posts a receive on a connection.
-#[inline(always)]
-pub fn recv(conn: &Conn, dst: At<'_, MrLocal>, len: usize, op_context: *const c_void) -> Result<()> {
-    let range = message(dst.mr, dst.offset, len)?;
-    post_recv(conn.queue_pair(), range, op_context)
-}
-
-/// Posts a receive on a connection request, so that it is in place before the connection is established.
-pub fn req_recv(
-    req: &ConnReq,
-    dst: &MrLocal,
-    offset: usize,
-    len: usize,
-    op_context: *const c_void,
-) -> Result<()> {
-    post_recv(req.queue_pair(), Some(dst.range(offset, request_len(len)?)), op_context)
-}
-
-/// Posts a receive on a shared receive queue.
-#[inline(always)]
-pub fn srq_recv(srq: &Srq, dst: At<'_, MrLocal>, len: usize, op_context: *const c_void) -> Result<()> {
-    let range = message(dst.mr, dst.offset, len)?;
-    post_srq_recv(srq.as_ptr(), range, op_context)
 }
 
 #[cfg(test)]
