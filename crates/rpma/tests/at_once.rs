@@ -49,7 +49,7 @@ fn operations_that_are_complete_at_once() -> Result<()> {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    // Those of a batch may be, too, and one whose result nobody takes.
+    // Requests of a batch may be executed by their posts as well, and so may a detached operation.
     let (one, two) = (peer.buf(1)?, peer.buf(2)?);
     let batch = conn.batch().write(one, remote.slice(0..1)?).write(two, remote.slice(1..3)?);
     let lens: Vec<_> = batch.submit().wait()?.iter().map(|buf| buf.len()).collect();

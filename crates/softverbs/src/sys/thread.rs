@@ -2,7 +2,6 @@
 //! What the kernel knows of a thread: signals, processors, time slices.
 
 use std::cell::Cell;
-
 use std::num::NonZeroU64;
 
 use rustix::process::getpid;

@@ -33,10 +33,10 @@ pub(crate) struct MrOwn {
 ///
 /// # Safety
 ///
-/// `mr` must be a region of softverbs that has not been deregistered. Until it is, its memory must stay
-/// mapped, with the protection that the access flags need, and there must be no reference to it.
+/// `mr` must be a live region of softverbs. Until it is deregistered, its memory must stay mapped with the
+/// protection that its access flags need, and no reference to the memory may exist.
 pub unsafe fn own_memory(mr: *mut ibv_mr) {
-    // SAFETY: the caller guarantees that `mr` is a region of softverbs that has not been deregistered.
+    // SAFETY: the caller guarantees that `mr` is a live region of softverbs.
     let own = unsafe {
         let own = MrObject::own(mr);
         own.registration.ends(addr_of!((*mr).length).read());
