@@ -16,9 +16,11 @@
 //! connection. `home` is above `ring` and the tables of the engine. Under `ring` only the channel is locked.
 #![forbid(unsafe_code)]
 
+mod completions;
+mod producer;
+
 use once_cell::race::OnceBox;
 use std::collections::VecDeque;
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -29,178 +31,20 @@ use crate::policy::Policy;
 use crate::policy::yielding::Yielding;
 use crate::port::Port;
 use crate::progress::engine::Engine;
-use crate::progress::ring::Ring;
 use crate::progress::sleep::Watches;
 use crate::progress::watch::Watch;
 use crate::progress::{By, Driven, Outstanding};
 use crate::sys::Errno;
 use crate::{clock, config, lock, probes};
-use reserve::try_deque;
+pub(crate) use completions::PollObserver;
+use completions::{Armed, Completions, Entry, Unlocked, Watched};
+pub(crate) use producer::Producer;
 use transport::step::reason;
-use transport::wr::{Completion, SendWr, status};
+use transport::wr::{Completion, status};
 
 /// Up to this many connections an empty poll reads each socket. With more, one epoll_wait(2) finds those that
 /// are ready. A fixed trade-off of system calls, no prediction: both find the same.
 const POLL_DIRECTLY: usize = 4;
-
-/// A completion in the ring, and the index of its owner.
-#[derive(Clone, Copy)]
-struct Entry {
-    completion: Completion,
-    owner: u32,
-}
-
-/// Observes the polls of the completions of a queue pair.
-pub(crate) trait PollObserver: Send + Sync {
-    /// The program has polled this completion, the oldest one of a request or of a receive. True if
-    /// [`Self::report`] has something to log, once the caller holds no lock.
-    fn polled(&self, completion: &Completion) -> bool;
-    /// Logs what [`Self::polled`] has found.
-    fn report(&self);
-}
-
-/// What a poll of the completions of a [`Producer`] acts on.
-#[derive(Default)]
-struct Owner {
-    /// The send queue of whose entries a completion keeps one until it is polled.
-    sends: Option<Arc<Ring<SendWr>>>,
-    observer: Option<Arc<dyn PollObserver>>,
-    /// Completions still in the ring, once the producer is gone.
-    left: Option<usize>,
-}
-
-/// What follows a poll when the lock of the ring is released.
-#[derive(Default)]
-struct Unlocked {
-    /// Observers that have something to report.
-    observers: Vec<Arc<dyn PollObserver>>,
-    /// Owners to be dropped.
-    owners: Vec<Owner>,
-    /// The first failed completion; one that was not flushed, if there is any.
-    failed: Option<Completion>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Armed {
-    No,
-    Solicited,
-    Any,
-}
-
-/// A watch that holds sockets of connections of a queue.
-#[derive(Clone)]
-struct Watched {
-    watch: Arc<Watch>,
-    /// The queue pairs that send to the completion queue and have their sockets in the watch; one more if
-    /// this is the home of the queue.
-    users: usize,
-}
-
-struct Completions {
-    /// Has memory for `capacity` of them.
-    entries: VecDeque<Entry>,
-    /// The number of entries that the queue has.
-    capacity: usize,
-    /// When each of `entries` was added, if the program asks for that.
-    times: Option<VecDeque<Time>>,
-    /// The number of the newest completions, which no event has announced.
-    unannounced: usize,
-    armed: Armed,
-    /// By index; those that are free for another producer are listed.
-    owners: Vec<Owner>,
-    free_owners: Vec<u32>,
-    /// The watches that hold the sockets of all connections of the queue. A thread that uses them without the
-    /// lock has a reference, and a change makes a copy then.
-    watches: Arc<Vec<Watched>>,
-}
-
-impl Completions {
-    /// ENOMEM.
-    fn new(capacity: usize) -> Result<Self, Errno> {
-        let entries = try_deque(capacity).ok_or(libc::ENOMEM)?;
-        let (times, unannounced, armed) = (None, 0, Armed::No);
-        let (owners, free_owners) = (Vec::new(), Vec::new());
-        let watches = Arc::default();
-        Ok(Self { entries, capacity, times, unannounced, armed, owners, free_owners, watches })
-    }
-
-    fn use_watch(&mut self, watch: &Arc<Watch>) {
-        let watches = Arc::make_mut(&mut self.watches);
-        match watches.iter_mut().find(|watched| Arc::ptr_eq(&watched.watch, watch)) {
-            Some(watched) => watched.users += 1,
-            None => watches.push(Watched { watch: watch.clone(), users: 1 }),
-        }
-    }
-
-    /// Returns a watch without users, to be dropped without the lock.
-    fn release_watch(&mut self, watch: &Arc<Watch>) -> Option<Watched> {
-        let watches = Arc::make_mut(&mut self.watches);
-        let at = watches.iter().position(|watched| Arc::ptr_eq(&watched.watch, watch))?;
-        watches[at].users -= 1;
-        (watches[at].users == 0).then(|| watches.remove(at))
-    }
-
-    /// Records from now on when completions are added; those in the queue have the time 0. ENOMEM.
-    fn record_times(&mut self) -> Result<(), Errno> {
-        let mut times = try_deque(self.capacity).ok_or(libc::ENOMEM)?;
-        times.resize(self.entries.len(), 0);
-        self.times = Some(times);
-        Ok(())
-    }
-
-    /// Changes the number of entries; the completions stay. EINVAL if there are more of them, ENOMEM.
-    fn resize(&mut self, capacity: usize) -> Result<(), Errno> {
-        if self.entries.len() > capacity {
-            return Err(libc::EINVAL);
-        }
-        let mut entries = try_deque(capacity).ok_or(libc::ENOMEM)?;
-        if let Some(old) = &mut self.times {
-            let mut times = try_deque(capacity).ok_or(libc::ENOMEM)?;
-            times.append(old);
-            *old = times;
-        }
-        entries.append(&mut self.entries);
-        (self.entries, self.capacity) = (entries, capacity);
-        Ok(())
-    }
-
-    /// Takes the oldest completion, and when it was added; 0 if the program does not ask for that.
-    #[inline]
-    fn pop(&mut self) -> Option<(Entry, Time)> {
-        let entry = self.entries.pop_front()?;
-        let time = self.times.as_mut().and_then(VecDeque::pop_front).unwrap_or(0);
-        Some((entry, time))
-    }
-
-    /// A completion was polled, and it has failed, is observed, or its producer is gone.
-    #[cold]
-    fn polled(&mut self, Entry { completion, owner: index }: Entry, after: &mut Unlocked) {
-        if completion.status != status::SUCCESS
-            && after.failed.is_none_or(|first| first.status == status::WR_FLUSH_ERR)
-        {
-            after.failed = Some(completion);
-        }
-        let owner = &mut self.owners[index as usize];
-        if let Some(observer) = owner.observer.as_ref().filter(|observer| observer.polled(&completion)) {
-            after.observers.push(observer.clone());
-        }
-        if let Some(left) = &mut owner.left {
-            *left -= 1;
-            after.owners.extend(self.reuse(index));
-        }
-    }
-
-    /// Frees the index of an owner with no completions left, and returns the owner: it is dropped without the
-    /// lock.
-    fn reuse(&mut self, owner: u32) -> Option<Owner> {
-        let gone = self.owners[owner as usize].left == Some(0);
-        gone.then(|| {
-            // There is room for all indices.
-            self.free_owners.push(owner);
-            std::mem::take(&mut self.owners[owner as usize])
-        })
-    }
-}
 
 /// What [`Cq::take`] has found.
 struct Taken {
@@ -650,107 +494,6 @@ impl Cq {
         if self.deferred.load(Ordering::Relaxed) && self.deferred.swap(false, Ordering::Relaxed) {
             connections.iter().for_each(|connection| connection.flush_deferred());
         }
-    }
-}
-
-/// A queue pair as it adds the completions of its requests, or those of its receives.
-pub(crate) struct Producer {
-    cq: Arc<Cq>,
-    owner: u32,
-}
-
-impl Producer {
-    /// Each completion keeps an entry of `sends` in use until it is polled. ENOMEM.
-    pub(crate) fn new(
-        cq: Arc<Cq>,
-        sends: Option<Arc<Ring<SendWr>>>,
-        observer: Option<Arc<dyn PollObserver>>,
-    ) -> Result<Self, Errno> {
-        let new = Owner { sends, observer, left: None };
-        let mut guard = lock(&cq.ring);
-        let ring = &mut *guard;
-        let owner = match ring.free_owners.pop() {
-            Some(owner) => {
-                ring.owners[owner as usize] = new;
-                owner
-            }
-            None => {
-                let owner = ring.owners.len() as u32;
-                ring.owners.try_reserve(1).map_err(|_| libc::ENOMEM)?;
-                ring.free_owners.try_reserve(ring.owners.len() + 1).map_err(|_| libc::ENOMEM)?;
-                ring.owners.push(new);
-                owner
-            }
-        };
-        drop(guard);
-        Ok(Self { cq, owner })
-    }
-
-    /// Adds a completion. False if the ring is full: the caller keeps the completion and is driven with
-    /// [`reason::ROOM`] after a poll.
-    #[inline]
-    pub(crate) fn push(&self, completion: Completion) -> bool {
-        self.cq.push(completion, self.owner)
-    }
-
-    /// Removes the completions of this producer from the queue, as when they are polled.
-    pub(crate) fn discard(&self) {
-        let mut guard = lock(&self.cq.ring);
-        let ring = &mut *guard;
-        let mut after = None;
-        // Each is taken, and those of others are added again.
-        let (count, announced) = (ring.entries.len(), ring.entries.len() - ring.unannounced);
-        for position in 0..count {
-            let Some((entry, time)) = ring.pop() else { break };
-            if entry.owner != self.owner {
-                ring.entries.push_back(entry);
-                if let Some(times) = &mut ring.times {
-                    times.push_back(time);
-                }
-                continue;
-            }
-            ring.unannounced -= usize::from(position >= announced);
-            let owner = &ring.owners[self.owner as usize];
-            if let Some(sends) = &owner.sends {
-                sends.free(1);
-            }
-            if let Some(observer) = owner.observer.as_ref().filter(|one| one.polled(&entry.completion)) {
-                after = Some(observer.clone());
-            }
-        }
-        if ring.entries.is_empty() {
-            self.cq.has_more.store(false, Ordering::Relaxed);
-        }
-        drop(guard);
-        if let Some(observer) = after {
-            observer.report();
-        }
-        self.cq.give_room();
-    }
-
-    /// Whether it is the queue at this address.
-    pub(crate) fn is_at(&self, cq: usize) -> bool {
-        Arc::as_ptr(&self.cq).addr() == cq
-    }
-}
-
-impl Deref for Producer {
-    type Target = Cq;
-
-    fn deref(&self) -> &Cq {
-        &self.cq
-    }
-}
-
-impl Drop for Producer {
-    /// What was added stays in the queue, and so does its owner.
-    fn drop(&mut self) {
-        let mut ring = lock(&self.cq.ring);
-        let left = ring.entries.iter().filter(|entry| entry.owner == self.owner).count();
-        ring.owners[self.owner as usize].left = Some(left);
-        let gone = ring.reuse(self.owner);
-        drop(ring);
-        drop(gone);
     }
 }
 

@@ -4,6 +4,8 @@
 use std::sync::Weak;
 
 use super::*;
+use crate::progress::ring::Ring;
+use transport::wr::SendWr;
 
 fn done(wr_id: u64) -> Completion {
     Completion { wr_id, ..Completion::default() }
