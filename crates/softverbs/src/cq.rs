@@ -12,6 +12,9 @@
 //! completions as a [`Producer`]. Polling one frees an entry of the send queue; which one's, the index of the
 //! producer says.
 //!
+//! A poll of an empty queue takes one lock: what else it needs are words, and copies that it keeps
+//! ([`Seen`]).
+//!
 //! Locks: `connections` is held while a poll drives the connections, so it comes before the session of a
 //! connection. `home` is above `ring` and the tables of the engine. Under `ring` only the channel is locked.
 #![forbid(unsafe_code)]
@@ -31,9 +34,10 @@ use crate::policy::Policy;
 use crate::policy::yielding::Yielding;
 use crate::port::Port;
 use crate::progress::engine::Engine;
+use crate::progress::seen::{Seen, Version};
 use crate::progress::sleep::Watches;
 use crate::progress::watch::Watch;
-use crate::progress::{By, Driven, Outstanding};
+use crate::progress::{By, Driven, Outstanding, SeenMemory};
 use crate::sys::Errno;
 use crate::{clock, config, lock, probes};
 pub(crate) use completions::PollObserver;
@@ -51,8 +55,19 @@ struct Taken {
     got: usize,
     /// The program polls: the queue was not armed.
     polls: bool,
-    /// It polls and got nothing, and a socket is full.
-    full: bool,
+}
+
+/// A connection of a queue, and what polls have seen of its memory.
+struct Attached {
+    connection: Arc<dyn Driven>,
+    memory: SeenMemory,
+}
+
+/// What an empty poll drives.
+struct Connections {
+    list: Vec<Attached>,
+    /// As in [`Completions`].
+    watches: Seen<Arc<Vec<Watched>>>,
 }
 
 /// Nanoseconds of CLOCK_MONOTONIC_RAW.
@@ -64,14 +79,17 @@ pub(crate) struct Cq {
     /// The address of the C structure, which an event carries.
     handle: AtomicUsize,
     channel: Option<Arc<EventQueue<usize>>>,
-    connections: Mutex<Vec<Arc<dyn Driven>>>,
+    connections: Mutex<Connections>,
     /// The watch for the sockets of connections whose receive completion queue this is.
     home: Mutex<Option<Arc<Watch>>>,
     /// The port at which the packets of its RoCE connections arrive, once it has one.
     port: OnceBox<Arc<Port>>,
     yielding: Yielding,
-    /// As in `ring`, readable without the lock.
+    /// As in `ring`, readable without the lock; so is `armed`.
+    count: AtomicUsize,
     armed: AtomicBool,
+    /// That of the watches in `ring`.
+    watches_version: Version,
     /// The last poll left completions in the queue.
     has_more: AtomicBool,
     /// Requests of a connection were deferred.
@@ -112,11 +130,13 @@ impl Cq {
             ring: Mutex::new(Completions::new(entries as usize)?),
             handle: AtomicUsize::new(0),
             channel,
-            connections: Mutex::default(),
+            connections: Mutex::new(Connections { list: Vec::new(), watches: Seen::new(Arc::default()) }),
             home: Mutex::default(),
             port: OnceBox::new(),
             yielding: Yielding::new(config::get().policy),
+            count: AtomicUsize::new(0),
             armed: AtomicBool::new(false),
+            watches_version: Version::new(),
             has_more: AtomicBool::new(false),
             deferred: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
@@ -206,15 +226,15 @@ impl Cq {
     /// Adds a connection, which an empty poll then drives.
     pub(crate) fn attach(&self, connection: Arc<dyn Driven>) -> Result<(), Errno> {
         let mut connections = lock(&self.connections);
-        connections.try_reserve(1).map_err(|_| libc::ENOMEM)?;
-        connections.push(connection);
+        connections.list.try_reserve(1).map_err(|_| libc::ENOMEM)?;
+        connections.list.push(Attached { connection, memory: Seen::new(None) });
         Ok(())
     }
 
     /// Removes a connection.
     pub(crate) fn detach(&self, connection: &dyn Driven) {
         let same = |other: &Arc<dyn Driven>| std::ptr::addr_eq(Arc::as_ptr(other), connection);
-        lock(&self.connections).retain(|other| !same(other));
+        lock(&self.connections).list.retain(|other| !same(&other.connection));
     }
 
     /// What the connections of this queue have outstanding for it. A completion in the queue counts as
@@ -223,7 +243,7 @@ impl Cq {
         // Another thread polls, and takes what arrives.
         let Ok(connections) = self.connections.try_lock() else { return Outstanding::Completion };
         let own = std::ptr::from_ref(self).addr();
-        let outstanding = connections.iter().map(|connection| connection.outstanding(own)).max();
+        let outstanding = connections.list.iter().map(|attached| attached.connection.outstanding(own)).max();
         // Afterwards, as what was outstanding may be in the queue now.
         let ring = lock(&self.ring);
         match outstanding {
@@ -234,7 +254,7 @@ impl Cq {
 
     /// Whether no queue pair uses this queue.
     pub(crate) fn is_unused(&self) -> bool {
-        lock(&self.connections).is_empty()
+        lock(&self.connections).list.is_empty()
     }
 
     /// The watch for the sockets of connections whose receive completion queue this is; the first call
@@ -253,11 +273,13 @@ impl Cq {
     /// Has polls check a watch, which holds the socket of one more queue pair that sends to this queue.
     pub(crate) fn use_watch(&self, watch: &Arc<Watch>) {
         lock(&self.ring).use_watch(watch);
+        self.watches_version.changed();
     }
 
     /// The queue pair is destroyed.
     pub(crate) fn release_watch(&self, watch: &Arc<Watch>) {
         let unused = lock(&self.ring).release_watch(watch);
+        self.watches_version.changed();
         drop(unused);
     }
 
@@ -297,6 +319,7 @@ impl Cq {
         }
         probes::complete(&completion);
         ring.entries.push_back(Entry { completion, owner });
+        self.note_count(&ring);
         if let Some(times) = &mut ring.times {
             times.push_back(clock::raw());
         }
@@ -312,6 +335,10 @@ impl Cq {
         true
     }
 
+    fn note_count(&self, ring: &Completions) {
+        self.count.store(ring.entries.len(), Ordering::Relaxed);
+    }
+
     fn announce(&self, ring: &mut Completions) {
         ring.armed = Armed::No;
         self.armed.store(false, Ordering::Relaxed);
@@ -325,12 +352,15 @@ impl Cq {
     /// the connections of the queue and tries again.
     #[inline]
     pub(crate) fn poll(&self, max: usize, mut out: impl FnMut(usize, &Completion, Time)) -> usize {
-        let Taken { got, polls, full } = self.take(max, true, &mut out);
+        let Taken { got, polls } = match self.is_empty() && !self.is_armed() {
+            true => Taken { got: 0, polls: true },
+            false => self.take(max, true, &mut out),
+        };
         if let Some(port) = self.port().filter(|_| polls) {
             port.polls();
         }
         match got {
-            0 => self.poll_empty(max, full, out),
+            0 => self.poll_empty(max, polls, out),
             _ => {
                 self.give_room();
                 got
@@ -338,14 +368,14 @@ impl Cq {
         }
     }
 
-    /// As [`Self::poll`], for a queue that had no completion. `full`: [`Taken::full`].
+    /// As [`Self::poll`], for a queue that had no completion.
     #[inline(never)]
-    fn poll_empty(&self, max: usize, full: bool, mut out: impl FnMut(usize, &Completion, Time)) -> usize {
+    fn poll_empty(&self, max: usize, polls: bool, mut out: impl FnMut(usize, &Completion, Time)) -> usize {
         if max == 0 {
             return 0;
         }
-        let stepped = self.progress(full);
-        let got = self.take(max, false, &mut out).got;
+        let stepped = self.progress(polls);
+        let got = if self.is_empty() { 0 } else { self.take(max, false, &mut out).got };
         self.maybe_yield(got > 0, stepped);
         if got > 0 {
             self.give_room();
@@ -363,7 +393,7 @@ impl Cq {
 
     #[cold]
     fn deliver_kept(&self) {
-        for connection in lock(&self.connections).iter() {
+        for Attached { connection, .. } in &lock(&self.connections).list {
             connection.drive(reason::ROOM, By::Program);
         }
     }
@@ -377,12 +407,11 @@ impl Cq {
         let got = available.min(max);
         self.has_more.store(available > got, Ordering::Relaxed);
         let polls = is_first && ring.armed == Armed::No;
+        if got == 0 {
+            return Taken { got, polls };
+        }
         if polls {
             ring.watches.iter().for_each(|watched| watched.watch.polls());
-        }
-        if got == 0 {
-            let full = polls && ring.watches.iter().any(|watched| watched.watch.awaits_room());
-            return Taken { got, polls, full };
         }
         let mut after = None;
         for i in 0..got {
@@ -398,11 +427,12 @@ impl Cq {
             }
         }
         ring.unannounced = ring.unannounced.min(ring.entries.len());
+        self.note_count(ring);
         drop(guard);
         if let Some(after) = after {
             self.finish(after);
         }
-        Taken { got, polls, full: false }
+        Taken { got, polls }
     }
 
     /// Does what follows a poll.
@@ -424,30 +454,36 @@ impl Cq {
         }
     }
 
-    /// Drives the connections. `full`: a socket of theirs may be full. False if another thread is driving all
-    /// of them.
-    fn progress(&self, full: bool) -> bool {
+    /// Drives the connections. `polls`: [`Taken::polls`]. False if another thread is driving all of them.
+    fn progress(&self, polls: bool) -> bool {
         // The packets of all RoCE connections arrive at one port.
         if let Some(port) = self.port() {
             port.poll();
         }
         // Another thread is doing the same for this queue.
-        let Ok(connections) = self.connections.try_lock() else { return true };
-        if full || connections.len() > POLL_DIRECTLY {
-            self.flush_deferred(&connections);
+        let Ok(mut connections) = self.connections.try_lock() else { return true };
+        let Connections { list, watches } = &mut *connections;
+        let watches = watches.latest(&self.watches_version, || self.watches());
+        let mut full = false;
+        for Watched { watch, .. } in watches.iter().filter(|_| polls) {
+            watch.polls();
+            full |= watch.awaits_room();
+        }
+        if full || list.len() > POLL_DIRECTLY {
+            self.flush_deferred(list);
             // One system call finds the sockets that are ready. What they lead to pushes completions, so not
-            // under the lock.
-            if let [only] = &self.watches()[..] {
+            // under the lock of the ring.
+            if let [only] = &watches[..] {
                 only.watch.look(By::Poller);
                 return true;
             }
-            if connections.len() > POLL_DIRECTLY {
+            if list.len() > POLL_DIRECTLY {
                 return true;
             }
         }
-        let mut stepped = connections.is_empty();
-        for connection in connections.iter() {
-            stepped |= connection.drive(reason::READABLE | reason::WRITABLE, By::Poller);
+        let mut stepped = list.is_empty();
+        for Attached { connection, memory } in list {
+            stepped |= connection.poll(memory);
         }
         stepped
     }
@@ -469,7 +505,7 @@ impl Cq {
         if let Some(port) = self.port() {
             port.arm();
         }
-        self.flush_deferred(&lock(&self.connections));
+        self.flush_deferred(&lock(&self.connections).list);
     }
 
     /// Whether the last poll left completions in the queue: then the program polls again soon.
@@ -477,7 +513,14 @@ impl Cq {
         self.has_more.load(Ordering::Relaxed)
     }
 
+    /// Whether the queue has no completion.
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
     /// Whether the queue is armed.
+    #[inline]
     pub(crate) fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Relaxed)
     }
@@ -490,9 +533,9 @@ impl Cq {
         }
     }
 
-    fn flush_deferred(&self, connections: &[Arc<dyn Driven>]) {
+    fn flush_deferred(&self, connections: &[Attached]) {
         if self.deferred.load(Ordering::Relaxed) && self.deferred.swap(false, Ordering::Relaxed) {
-            connections.iter().for_each(|connection| connection.flush_deferred());
+            connections.iter().for_each(|attached| attached.connection.flush_deferred());
         }
     }
 }

@@ -78,6 +78,7 @@ impl Producer {
                 after = Some(observer.clone());
             }
         }
+        self.cq.note_count(ring);
         if ring.entries.is_empty() {
             self.cq.has_more.store(false, Ordering::Relaxed);
         }

@@ -225,7 +225,7 @@ fn threads_that_poll_one_queue_of_many_connections_do_not_block_one_another() {
     }
     assert_eq!(open, 0, "threads that were blocked");
     watch.remove(&near, token, false);
-    lock(&cq.connections).clear();
+    lock(&cq.connections).list.clear();
 }
 
 #[test]

@@ -450,6 +450,7 @@ impl Local {
         if let Some(direct) = direct {
             direct.close();
         }
+        rings.close();
         instruments.shares_no_more(&*rings);
         watch.remove_ring(rings.notify_socket(), token);
         engine.remove(end_token, socket.as_raw_fd());

@@ -79,6 +79,8 @@ pub(crate) struct Rings {
     /// The number of changes of the peer's exported keys that this end has acted on.
     changes: AtomicU32,
     settling: Settling,
+    /// The link is closed.
+    closed: AtomicBool,
 }
 
 impl Copies for Rings {
@@ -109,11 +111,17 @@ impl Rings {
             needs_files: AtomicBool::new(false),
             changes: AtomicU32::new(0),
             settling: Settling::new(config::get().policy),
+            closed: AtomicBool::new(false),
         }
     }
 
     pub(super) fn notify_socket(&self) -> &Socket {
         &self.notify
+    }
+
+    /// The link is closed: nothing that is in the rings concerns the connection any more.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
     }
 
     /// Whether this process is a forked child without the mapping ([`Shared::is_left_behind`]).
@@ -401,7 +409,18 @@ impl PeerNotify for Rings {
     }
 
     fn is_idle(&self) -> bool {
-        !self.is_left_behind() && !self.has_news()
+        if self.is_left_behind() {
+            return false;
+        }
+        // The cache lines of the position and of the next bytes come from the writer's processor: at the same
+        // time, not one after the other.
+        let (ring, at) = self.source();
+        self.shared.prefetch(ring, at);
+        !self.has_news()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
     }
 
     fn await_settled(&self, remote: Access) {

@@ -44,7 +44,9 @@ impl Yielding {
             }
             return false;
         }
-        let idle = self.idle.fetch_add(1, Ordering::Relaxed) + 1;
+        // Not in one read-modify-write: that two threads count one poll is harmless, and each poll would pay.
+        let idle = self.idle.load(Ordering::Relaxed) + 1;
+        self.idle.store(idle, Ordering::Relaxed);
         let is_due = idle >= if stepped { self.idle_polls } else { BUSY_POLLS };
         if !is_due || !self.decisions.prescribed().unwrap_or(true) {
             return false;

@@ -10,9 +10,10 @@
 //!   connections handed over to it; [`wakeup`]: which thread wakes it.
 //! - [`export`]: when a peer process may copy to and from memory of this one.
 //! - [`liveness`]: whether the hosts of the peers still respond.
+//! - [`seen`]: what a poll reads without a lock.
 //!
-//! The protocols among these threads, [`turn`], [`ring`], [`attention`], [`wakeup`] and [`export`], are
-//! checked by `models`, with loom, for every order in which the threads can run.
+//! The protocols among these threads, [`turn`], [`ring`], [`attention`], [`wakeup`], [`seen`] and [`export`],
+//! are checked by `models`, with loom, for every order in which the threads can run.
 //!
 //! Four rules hold. No thread waits for a driver: the second thread leaves a reason and returns. A driver
 //! checks for reasons again before it leaves. A thread that will sleep arms first, then checks once more,
@@ -27,6 +28,7 @@ pub(crate) mod engine;
 pub(crate) mod export;
 pub(crate) mod liveness;
 pub(crate) mod ring;
+pub(crate) mod seen;
 pub(crate) mod sleep;
 pub(crate) mod source;
 mod sync;
@@ -38,6 +40,11 @@ pub(crate) mod watch;
 
 #[cfg(all(test, loom))]
 mod models;
+
+use seen::Seen;
+use std::sync::Arc;
+use transport::step::reason;
+use watch::PeerNotify;
 
 /// The kind of driver: a thread of the program has a smaller budget, and leaves the rest to the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,11 +69,19 @@ pub(crate) enum Outstanding {
     Completion,
 }
 
+/// The memory that a connection shares with its peer, as a poll has last seen it.
+pub(crate) type SeenMemory = Seen<Option<Arc<dyn PeerNotify>>>;
+
 /// A connection, from the view of threads that have work for it.
 pub(crate) trait Driven: Send + Sync {
     /// Leaves reasons, and steps the connection unless another thread does. Returns whether this call has
     /// stepped it.
     fn drive(&self, reasons: u32, by: By) -> bool;
+    /// Drives it for a poll that found no completion. `memory`: the copy that the caller keeps between polls
+    /// of what the connection shares with its peer. Returns as [`Driven::drive`].
+    fn poll(&self, _memory: &mut SeenMemory) -> bool {
+        self.drive(reason::READABLE | reason::WRITABLE, By::Poller)
+    }
     /// Steps the connection if it still needs that; the engine has taken it off its run list.
     fn drive_listed(&self);
     /// As [`Driven::drive_listed`], for a connection with deferred requests.

@@ -54,6 +54,8 @@ pub(crate) trait PeerNotify: Send + Sync {
     /// Whether there is nothing to do: no news, and this is not a child after fork(2), which must end the
     /// connection.
     fn is_idle(&self) -> bool;
+    /// Whether the connection does not use it any more.
+    fn is_closed(&self) -> bool;
     /// Called when a notification has arrived: makes room for the next one.
     fn silence(&self);
     /// Called before a request with this access is posted, by the posting thread and outside the turn: waits

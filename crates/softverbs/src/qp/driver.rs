@@ -18,7 +18,7 @@ use crate::port;
 use crate::progress::source::Source;
 use crate::progress::timers::Timer;
 use crate::progress::turn::{Entry, Left};
-use crate::progress::{By, Driven, Outstanding};
+use crate::progress::{By, Driven, Outstanding, SeenMemory};
 use crate::sys::{Errno, Process};
 use crate::{lock, probes};
 use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
@@ -48,11 +48,15 @@ const PROGRAM_ROUNDS: u32 = 8;
 
 impl Driven for Qp {
     fn drive(&self, reasons: u32, by: By) -> bool {
-        // Most polls of a program that spins find nothing, which three words show.
-        if by == By::Poller && self.turn.is_at_rest() && self.has_nothing_to_receive() {
+        self.run(Entry::Reasons(reasons), by)
+    }
+
+    fn poll(&self, memory: &mut SeenMemory) -> bool {
+        // Most polls of a program that spins find nothing, which a few words show.
+        if self.turn.is_at_rest() && self.has_nothing_to_receive(memory) {
             return true;
         }
-        self.run(Entry::Reasons(reasons), by)
+        self.run(Entry::Reasons(reason::READABLE | reason::WRITABLE), By::Poller)
     }
 
     fn drive_listed(&self) {
@@ -94,15 +98,20 @@ impl Qp {
     }
 
     /// Whether nothing has arrived, as far as shared memory shows it without a system call.
-    fn has_nothing_to_receive(&self) -> bool {
+    fn has_nothing_to_receive(&self, memory: &mut SeenMemory) -> bool {
         if self.engine.get().is_none() {
             // It has had no connection yet.
             return true;
         }
-        match self.peer_notify() {
-            Some(peer_notify) => peer_notify.is_idle() && self.arrived.is_empty(),
-            None => self.is_roce && self.arrived.is_empty(),
-        }
+        let memory = memory.latest(&self.peer_notify_version, || self.peer_notify());
+        let is_idle = match memory {
+            Some(open) if !open.is_closed() => open.is_idle(),
+            closed => {
+                *closed = None;
+                self.is_roce
+            }
+        };
+        is_idle && self.arrived.is_empty()
     }
 
     /// Steps the connection until nothing is left to do, unless another thread has the turn. Returns whether
@@ -212,7 +221,7 @@ impl Qp {
     fn negotiate(&self, roce: &mut Linked<Rc, Packets>) -> u32 {
         let Some(link) = &mut roce.link else { return 0 };
         let Some(memory) = link.negotiate(|| self.link_driver()) else { return 0 };
-        *lock(&self.peer_notify) = Some(memory);
+        self.set_peer_notify(Some(memory));
         probes::connect(self.num, true);
         reason::READABLE | reason::WRITABLE
     }

@@ -34,6 +34,7 @@ use crate::policy::poller::Poller;
 use crate::policy::words::Words;
 use crate::progress::engine::Engine;
 use crate::progress::ring::Ring;
+use crate::progress::seen::Version;
 use crate::progress::source::Source;
 use crate::progress::turn::{REASONS, Turn};
 use crate::progress::watch::{PeerNotify, Watch};
@@ -179,8 +180,10 @@ pub(crate) struct Qp {
     flushed: Mutex<Flushed>,
     engine: OnceLock<Arc<Engine>>,
     watch: OnceLock<Arc<Watch>>,
-    /// The memory that it shares with its peer; a poll checks it first.
+    /// The memory that it shares with its peer; a poll checks it first, and keeps a copy.
     peer_notify: Mutex<Option<Weak<dyn PeerNotify>>>,
+    /// That of `peer_notify`.
+    peer_notify_version: Version,
     /// Posts try the fast path: the link copies directly, and there are no instruments.
     tries_direct: AtomicBool,
     words: Words,
@@ -235,6 +238,7 @@ impl Qp {
             engine: OnceLock::new(),
             watch: OnceLock::new(),
             peer_notify: Mutex::default(),
+            peer_notify_version: Version::new(),
             tries_direct: AtomicBool::new(false),
             words: Words::new(policy),
             observer: Mutex::default(),
@@ -318,7 +322,7 @@ impl Qp {
                         probes::connect(self.num, shared);
                         let is_direct = transfers && self.instruments.present().is_none();
                         self.tries_direct.store(is_direct, Ordering::Relaxed);
-                        *lock(&self.peer_notify) = link.peer_notify();
+                        self.set_peer_notify(link.peer_notify());
                         iwarp.link = Some(link);
                     }
                     Err(_) => link.close(None),
@@ -347,6 +351,11 @@ impl Qp {
         let connection = self.this.upgrade().ok_or(libc::EINVAL)?;
         let instruments = self.instruments.clone();
         Ok(Driver { watch, engine, accessor: self.accessor(), connection, instruments })
+    }
+
+    fn set_peer_notify(&self, memory: Option<Weak<dyn PeerNotify>>) {
+        *lock(&self.peer_notify) = memory;
+        self.peer_notify_version.changed();
     }
 
     fn peer_notify(&self) -> Option<Arc<dyn PeerNotify>> {

@@ -33,6 +33,7 @@ mod export;
 mod notify;
 mod posting;
 mod ring;
+mod seen;
 mod stall;
 mod turn;
 mod wakeup;
