@@ -218,6 +218,7 @@ void raw_connect(struct side *side);
 void vm_write(struct side *side);
 void vm_read(struct side *side);
 void vm_write_guarded(struct side *side);
+void vm_read_guarded(struct side *side);
 void vm_write_stream(struct side *side);
 void vm_read_stream(struct side *side);
 void memcpy_stream(struct side *side);

@@ -86,26 +86,43 @@ vm_read(struct side *side)
 	vm(side, true);
 }
 
-/* As the library does: the same call first accesses a guard page, which identifies the process. */
-void
-vm_write_guarded(struct side *side)
+/*
+ * As the library does: the same call first accesses a guard page, which identifies the process. A read reads
+ * its number, a write writes a byte behind that.
+ */
+static void
+vm_guarded(struct side *side, bool reads)
 {
 	size_t size = side->opt.size, page = (size_t)sysconf(_SC_PAGESIZE);
+	char number[16] = {0};
+	size_t guard = reads ? sizeof(number) : 1;
 	struct place place;
 	struct timer t;
-	char *own, byte = 0;
+	char *own;
 
 	if (!offer(side, page + size, &place))
 		return;
 	own = filled_pages(size, MAP_PRIVATE);
 	for (timer_start(&t, side->opt.ms); timer_next(&t);) {
-		struct iovec near[] = {{&byte, 1}, {own, size}}, far[] = {{place.ptr, 1}, {place.ptr + page, size}};
-		ssize_t n = process_vm_writev(place.pid, near, 2, far, 2, 0);
+		struct iovec near[] = {{number, guard}, {own, size}}, far[] = {{place.ptr, guard}, {place.ptr + page, size}};
+		ssize_t n = reads ? process_vm_readv(place.pid, near, 2, far, 2, 0) : process_vm_writev(place.pid, near, 2, far, 2, 0);
 
-		REQUIRE(n == (ssize_t)size + 1, "process_vm_writev: %s", strerror(errno));
+		REQUIRE(n == (ssize_t)(guard + size), "process_vm_%sv: %s", reads ? "read" : "write", strerror(errno));
 	}
 	timer_report(&t, 1);
 	ctl_send(side, "", 1);
+}
+
+void
+vm_write_guarded(struct side *side)
+{
+	vm_guarded(side, false);
+}
+
+void
+vm_read_guarded(struct side *side)
+{
+	vm_guarded(side, true);
 }
 
 /* The same as a bandwidth. */

@@ -47,6 +47,7 @@ static const struct measurement {
 	{"raw-connect", raw_connect, "TCP connect, accept, a byte each way, close, us"},
 	{"vm-write", vm_write, "one process_vm_writev() of --size, us"},
 	{"vm-write-guarded", vm_write_guarded, "the same with a byte in another page before, us"},
+	{"vm-read-guarded", vm_read_guarded, "one process_vm_readv() of 16 bytes and of --size in another page, us"},
 	{"vm-read", vm_read, "one process_vm_readv() of --size, us"},
 	{"vm-write-stream", vm_write_stream, "process_vm_writev() of --size, GB/s"},
 	{"vm-read-stream", vm_read_stream, "process_vm_readv() of --size, GB/s"},
