@@ -5,7 +5,7 @@
 mod common;
 use common::*;
 use rdma_sys::*;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 const WRITE: u32 = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
 const LEN: usize = 4096;
 
-/// The words of a sealed memfd, mapped until the process ends. Registration needs the file.
+/// The words of a sealed memfd without holes, mapped until the process ends. Registration needs the file.
 fn sealed() -> (std::os::fd::OwnedFd, &'static [AtomicU64]) {
     let file = memfd_create("mapped", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-    ftruncate(&file, LEN as u64).unwrap();
+    fallocate(&file, FallocateFlags::empty(), 0, LEN as u64).unwrap();
     fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping replaces none. It is zeroed, never unmapped, and used only as atomics.
