@@ -212,6 +212,7 @@ void read_rate(struct side *side);
 void write_depth(struct side *side);
 void write_completion(struct side *side);
 void target_cpu(struct side *side);
+void switches(struct side *side);
 void connect_cycle(struct side *side);
 void first_write(struct side *side);
 void raw_connect(struct side *side);

@@ -42,6 +42,7 @@ static const struct measurement {
 	{"write-depth", write_depth, "writes of --size, --depth in flight, million/s"},
 	{"read-rate", read_rate, "reads of --size, --depth in flight, million/s"},
 	{"target-cpu", target_cpu, "CPU time of the target's process for each of --count reads and writes of --size, ns"},
+	{"switches", switches, "context switches a second of an initiator that writes, flushes and polls, all threads"},
 	{"connect-cycle", connect_cycle, "connect, established, disconnect, us"},
 	{"first-write", first_write, "a process's first connection until its first write has completed, us"},
 	{"raw-connect", raw_connect, "TCP connect, accept, a byte each way, close, us"},

@@ -6,6 +6,7 @@
  */
 #include "bench.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #define SQ 128
@@ -200,6 +201,46 @@ target_cpu(struct side *side)
 		before = own_cpu_ns();
 		ctl_recv(side, &done, sizeof(done));
 		printf("value=%.4f rounds=%u\n", (double)(own_cpu_ns() - before) / count, count);
+	}
+	close_link(&link);
+}
+
+static double
+switches_so_far(void)
+{
+	struct rusage usage;
+
+	REQUIRE(getrusage(RUSAGE_SELF, &usage) == 0, "getrusage: %s", strerror(errno));
+	return (double)(usage.ru_nvcsw + usage.ru_nivcsw);
+}
+
+/*
+ * How often the threads of a process that only polls are scheduled: more often than its engine thread has to
+ * check on it, they take the processor from one another.
+ */
+void
+switches(struct side *side)
+{
+	struct link link;
+
+	open_link(&link, side, 1);
+	if (side->initiator) {
+		uint64_t began, n = 0;
+		double before;
+
+		/* the engine thread trusts a program that polls after a while */
+		for (began = now_ns(); now_ns() - began < 50000000u;) {
+			post(&link, 0, 0, false, RPMA_F_COMPLETION_ALWAYS);
+			await_completion(link.cq[0]);
+		}
+		before = switches_so_far();
+		for (began = now_ns(); now_ns() - began < side->opt.ms * UINT64_C(1000000); n++) {
+			post(&link, 0, 0, false, RPMA_F_COMPLETION_ON_ERROR);
+			CHECK(rpma_flush(link.conn[0], link.remote, 0, 8, RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ALWAYS, NULL));
+			await_completion(link.cq[0]);
+		}
+		printf("value=%.4f rounds=%" PRIu64 "\n",
+			(switches_so_far() - before) * 1e9 / (double)(now_ns() - began), n);
 	}
 	close_link(&link);
 }
