@@ -99,6 +99,44 @@ busy_initiator(struct side *side)
 	close_with_region(&node, &dst);
 }
 
+static const char *
+no_direct_copies(void)
+{
+	return direct_copies_are_on() ? NULL : "there are no direct copies";
+}
+
+/* Only small requests wait for the next one: to copy a large read takes longer than a call. */
+static void
+reading_initiator(struct side *side)
+{
+	struct region src, dst;
+	struct node node;
+	struct link link;
+	unsigned late = 0;
+	bool direct = copies_directly(*side->target_pid);
+
+	open_initiator(&node, side);
+	region_new(&node, &src, SIZE, USAGE_ALL);
+	region_new(&node, &dst, SIZE, USAGE_ALL);
+	connect_link(&node, &link, NULL, NULL);
+	fill_pattern(src.ptr, SIZE, 2);
+	if (direct)
+		await_direct(&link, &src, LEN);
+	write_part(&link, 0, &src, 0, SIZE);
+	for (unsigned i = 0; i < (direct ? 1000 : 0); i++) {
+		dst.ptr[LEN - 1] = (char)~src.ptr[LEN - 1];
+		OK(rpma_read(link.conn, dst.mr, 0, link.remote, 0, LEN, RPMA_F_COMPLETION_ON_ERROR, NULL));
+		late += dst.ptr[LEN - 1] != src.ptr[LEN - 1];
+	}
+	read_part(&link, &dst, 0, 0, SIZE);
+	check_pattern(dst.ptr, SIZE, 2, "what was read");
+	/* a few may find that the engine thread drives the connection */
+	EXPECT(late < 50, "%u of 1000 reads waited", late);
+	end_link(&link);
+	region_free(&src);
+	close_with_region(&node, &dst);
+}
+
 /*
  * Atomic writes to memory that both map: a single store of the initiator, after the write before it. Without
  * the permission to map it, the target takes part.
@@ -609,6 +647,7 @@ ordering_initiator(struct side *side)
 
 const struct test direct_tests[] = {
 	{"direct-stopped-target", idle_target, busy_initiator, .seconds = 60},
+	{"direct-copies-at-once", idle_target, reading_initiator, .missing = no_direct_copies},
 	{"direct-words-stopped-target", words_target, words_initiator, .seconds = 60},
 	{"direct-words-inspected-target", inspected_words_target, inspecting_words_initiator, .seconds = 60},
 	{"direct-withdrawn-memory", withdrawing_target, withdrawn_initiator, .seconds = 60},

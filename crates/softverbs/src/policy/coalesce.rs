@@ -43,7 +43,7 @@ const MAX_DELAY_NS: u64 = 800_000;
 const MORE_DELAY_NS: u64 = 100_000;
 /// Maximum number of requests that are combined.
 const BURST: u64 = 64;
-/// Bytes of a small message: copying it costs less than sending it on its own.
+/// Bytes of a small request: copying it costs less than sending it on its own.
 const SMALL: u32 = 4096;
 
 /// Requests of one kind in a row that were followed closely by the next request.
@@ -103,7 +103,7 @@ enum Kind {
 /// A post of one request or several that is about to be sent.
 #[derive(Clone, Copy)]
 pub(crate) struct Post {
-    /// Bytes of the longest payload that is sent.
+    /// Bytes of the longest payload that is sent, or read directly.
     pub len: u32,
     /// One of the requests is signalled.
     pub signaled: bool,

@@ -76,7 +76,7 @@ impl Qp {
     pub(super) fn offer(&self, wr: &SendWr, is_reported: bool) -> Result<(), Refused<'_>> {
         probes::post(self.num, wr);
         let post = Post {
-            len: if wr.is_read() { 0 } else { wr.len },
+            len: wr.len,
             signaled: is_reported,
             alone: self.sends.is_unused(),
             is_armed: self.send_cq.is_armed(),

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use once_cell::race::OnceBox;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::Qp;
@@ -36,7 +37,7 @@ pub(crate) struct Posting<'a> {
     qp: &'a Qp,
     /// Requests were posted but not sent yet.
     posted: bool,
-    /// Bytes of the longest payload that is sent.
+    /// Bytes of the longest payload that is sent, or read directly.
     len: u32,
     signaled: bool,
     /// When the first one was posted, no earlier one was outstanding, nor had a completion to be polled.
@@ -180,7 +181,7 @@ impl Posting<'_> {
     fn add(&mut self, wr: SendWr, denied: bool) -> Result<(), Errno> {
         let qp = self.qp;
         qp.check_connected()?;
-        if wr.op != Op::Read {
+        if wr.op != Op::Read || qp.tries_direct.load(Ordering::Relaxed) {
             self.len = self.len.max(wr.len);
         }
         self.signaled |= wr.signaled;
