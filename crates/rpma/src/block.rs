@@ -19,8 +19,8 @@ use crate::region::{Region, Source};
 const LOCAL: i32 = RPMA_MR_USAGE_READ_DST | RPMA_MR_USAGE_WRITE_SRC | RPMA_MR_USAGE_SEND | RPMA_MR_USAGE_RECV;
 
 /// Memory for buffers, all zero.
-pub(crate) fn memory(peer: &Peer, len: usize) -> Result<Arc<Region>> {
-    Ok(Arc::new(Region::new(peer, Source::New, len, LOCAL)?))
+pub(crate) fn memory(call: &str, peer: &Peer, len: usize) -> Result<Arc<Region>> {
+    Ok(Arc::new(Region::new(call, peer, Source::New, len, LOCAL)?))
 }
 
 /// The bytes of a region that the parts of one buffer share. It returns to its pool with the last of them.

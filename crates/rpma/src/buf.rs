@@ -37,8 +37,13 @@ unsafe impl Sync for Buf {}
 impl Peer {
     /// A buffer of `len` bytes, all zero: mapped and registered for it alone.
     ///
+    /// Software RDMA allocates the memory at once, and peers on this host map it. If it would take more than
+    /// half of what the host has available (`MemAvailable` of `/proc/meminfo`), it is allocated when it is
+    /// first used, and peers on this host do not map it, which makes operations slower.
+    ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if `len` is 0; [`ErrorKind::OutOfMemory`]; [`ErrorKind::Provider`] if the
+    /// [`ErrorKind::Invalid`] if `len` is 0; [`ErrorKind::OutOfMemory`] if the kernel refuses it, as it does
+    /// for more than the host has (unless `vm.overcommit_memory` is 1); [`ErrorKind::Provider`] if the
     /// device does not register it, for example because of the limit of locked memory (`ulimit -l`), which
     /// the text says.
     pub fn buf(&self, len: usize) -> Result<Buf> {
@@ -49,7 +54,7 @@ impl Peer {
 impl Buf {
     /// A buffer of `len` bytes, all zero, with a registration of its own.
     pub(crate) fn new(peer: &Peer, len: usize) -> Result<Self> {
-        Ok(Self::of(Block::of(memory(peer, len)?)))
+        Ok(Self::of(Block::of(memory("Peer::buf", peer, len)?)))
     }
 
     /// The buffer that is all of a block, whose only owner the caller is.

@@ -17,6 +17,9 @@ use crate::peer::{Peer, Provider};
 use crate::region::{Region, Source};
 use crate::words;
 
+/// The call that errors name.
+const CALL: &str = "Peer::expose";
+
 /// What memory is exposed.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -88,7 +91,8 @@ pub struct Exposed {
 }
 
 impl Peer {
-    /// Memory that peers may access as `access` says, once they have its [`Offer`].
+    /// Memory that peers may access as `access` says, once they have its [`Offer`]. New memory is allocated
+    /// as that of [`Self::buf`].
     ///
     /// # Errors
     /// As for [`Self::buf`]; [`ErrorKind::Invalid`] if `access` is empty, or if the file cannot be mapped.
@@ -103,10 +107,10 @@ impl Exposed {
             return Err(Error::new(ErrorKind::Invalid, "Peer::expose: access is empty"));
         }
         let region = match memory {
-            Memory::Anonymous(len) => Region::new(peer, Source::New, len, access.0)?,
+            Memory::Anonymous(len) => Region::new(CALL, peer, Source::New, len, access.0)?,
             Memory::File(file, len) => {
                 grow(&file, len)?;
-                Region::new(peer, Source::File(&file, 0), len, access.0)?
+                Region::new(CALL, peer, Source::File(&file, 0), len, access.0)?
             }
         };
         // Software executes the flush at the target. With an adapter it depends on the platform, which

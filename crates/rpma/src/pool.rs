@@ -42,10 +42,10 @@ impl Pool {
         let Some(len) = block.checked_mul(count) else {
             return Err(Error::new(
                 ErrorKind::OutOfMemory,
-                format_args!("a pool of {count} buffers of {block} bytes"),
+                format_args!("Peer::pool: {count} buffers of {block} bytes"),
             ));
         };
-        let region = memory(peer, len)?;
+        let region = memory("Peer::pool", peer, len)?;
         let offsets = (0..count).rev().map(|index| index * block).collect();
         let shelf = Arc::new(Shelf::new(offsets));
         Ok(Self { region, block, shelf })

@@ -2,7 +2,7 @@
 //! Mapped memory, registered with the device of a peer.
 
 use std::ffi::c_void;
-use std::fs::File;
+use std::fs::{self, File};
 use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
@@ -22,9 +22,32 @@ pub(crate) enum Source<'a> {
     File(&'a File, u64),
 }
 
+/// The memory of a memfd is allocated at once. Fewer bytes than these are not compared with the memory that
+/// the host has: reading it takes longer than the allocation.
+const COMPARED_FROM: u64 = 1 << 20;
+
+/// What the kernel can allocate without ending processes, in bytes, as `/proc/meminfo` says.
+fn available() -> Option<u64> {
+    available_of(&fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+fn available_of(meminfo: &str) -> Option<u64> {
+    let rest = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Whether so many bytes may be allocated at once: no more than half of what is available. For the last of it
+/// the kernel would end processes, this one or others.
+fn is_allocatable(len: u64, available: Option<u64>) -> bool {
+    available.is_none_or(|available| len <= available / 2)
+}
+
 /// New memory that peers on the same host can map (librpma_providers(7), Memory): a memfd that cannot shrink.
 /// The descriptor is needed until the memory is registered.
 fn sealed(len: usize) -> rustix::io::Result<OwnedFd> {
+    if len as u64 >= COMPARED_FROM && !is_allocatable(len as u64, available()) {
+        return Err(rustix::io::Errno::NOMEM);
+    }
     // Beyond the limit the kernel would send SIGXFSZ.
     if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < len as u64) {
         return Err(rustix::io::Errno::FBIG);
@@ -43,11 +66,11 @@ struct Map {
 
 impl Map {
     /// `file`: a memfd, or what the source says.
-    fn new(source: Source<'_>, file: Option<&OwnedFd>, len: usize) -> Result<Self> {
+    fn new(call: &str, source: Source<'_>, file: Option<&OwnedFd>, len: usize) -> Result<Self> {
         let failed = |errno: rustix::io::Errno| {
             let kind =
                 if errno == rustix::io::Errno::NOMEM { ErrorKind::OutOfMemory } else { ErrorKind::Invalid };
-            Error::new(kind, format_args!("mmap of {len} bytes failed: {errno}"))
+            Error::new(kind, format_args!("{call}: mmap of {len} bytes failed: {errno}"))
         };
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: new mappings, at addresses that the kernel chooses, replace none. The file may be changed
@@ -92,18 +115,24 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Maps and registers `len` bytes for these uses (`RPMA_MR_USAGE_*`).
-    pub(crate) fn new(peer: &Peer, source: Source<'_>, len: usize, usage: i32) -> Result<Self> {
+    /// Maps and registers `len` bytes for these uses (`RPMA_MR_USAGE_*`). `call`: that of the program, for
+    /// errors.
+    pub(crate) fn new(call: &str, peer: &Peer, source: Source<'_>, len: usize, usage: i32) -> Result<Self> {
         if len == 0 {
-            return Err(Error::new(ErrorKind::Invalid, "a memory region cannot be empty"));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format_args!("{call}: a memory region cannot be empty"),
+            ));
         }
-        // Without memfds, in a sandbox for example, other memory serves as well; an adapter needs none.
+        // Without memfds, in a sandbox for example, other memory serves as well; an adapter needs none. The
+        // kernel allocates it when it is used, and refuses more than the host has.
         let wanted = matches!(source, Source::New) && peer.provider() == Provider::Soft;
         let file = if wanted { sealed(len).ok() } else { None };
-        let map = Map::new(source, file.as_ref(), len)?;
+        let map = Map::new(call, source, file.as_ref(), len)?;
         // SAFETY: the region keeps the peer and the mapping, and deregisters before it releases them.
         let mr = unsafe { MrLocal::register(peer.domain(), map.addr.as_ptr().cast::<c_void>(), len, usage) };
-        let mr = mr.map_err(|code| Error::of(format_args!("registering {len} bytes of memory"), code))?;
+        let mr =
+            mr.map_err(|code| Error::of(format_args!("{call}: registering {len} bytes of memory"), code))?;
         Ok(Self { mr: ManuallyDrop::new(mr), map, len, peer: peer.clone() })
     }
 
@@ -154,5 +183,34 @@ impl Drop for Region {
     fn drop(&mut self) {
         // A failure is not lost: the provider logs it, and the memory stays mapped.
         let _ = self.deregister();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_most_half_of_what_is_available_is_allocated_at_once() {
+        for (len, available, expected) in [
+            (50, Some(100), true),
+            (51, Some(100), false),
+            (1 << 45, Some(1 << 35), false),
+            // Without /proc nobody knows.
+            (1 << 45, None, true),
+        ] {
+            assert_eq!(is_allocatable(len, available), expected, "{len} of {available:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_available_is_in_kilobytes() {
+        let meminfo = "MemTotal:       24684084 kB\nMemFree:  1 kB\nMemAvailable:   23886816 kB\n";
+        assert_eq!(available_of(meminfo), Some(23_886_816 * 1024));
+        for without in
+            ["", "MemTotal: 5 kB\n", "MemAvailable: kB\n", "MemAvailable: 18446744073709551615 kB\n"]
+        {
+            assert_eq!(available_of(without), None, "{without}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{c_int, c_void};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::ptr;
 use std::sync::Arc;
@@ -126,6 +126,9 @@ impl Memory {
     /// rpma_mr_reg(3) of a new memfd of `len` bytes that cannot shrink, which a peer on this host maps.
     pub(crate) fn of_memfd(peer: &Peer, len: usize, usage: Usage) -> Result<Self, Failed> {
         let failed = |why: rustix::io::Errno| format!("a memfd of {len} bytes: {why}");
+        if let Some(available) = available().filter(|available| len as u64 > available / 2) {
+            return Err(format!("a memfd of {len} bytes: more than half of the {available} bytes available"));
+        }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("rpma", flags).map_err(failed)?;
         fallocate(&file, FallocateFlags::empty(), 0, len as u64).map_err(failed)?;
@@ -216,6 +219,15 @@ impl Memory {
             Ok(descriptor)
         }
     }
+}
+
+/// What the kernel can allocate without ending processes, in bytes, as `/proc/meminfo` says. The memory of a
+/// memfd is allocated at once; for the last of what is available the kernel would end processes, this one or
+/// others.
+fn available() -> Option<u64> {
+    let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
+    let rest = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// Memory of the other side, created from its descriptor.

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Mistakes of programs, and what the errors say about them.
+
+use rpma::{Access, Error, ErrorKind, Peer, Provider};
+
+fn peer() -> Peer {
+    Peer::open("127.0.0.1:0", Provider::Soft).unwrap()
+}
+
+#[track_caller]
+fn assert_is(error: &Error, kind: ErrorKind, texts: &[&str]) {
+    let text = error.to_string();
+    assert_eq!(error.kind(), kind, "{text}");
+    for part in texts {
+        assert!(text.contains(part), "{part:?} is not in: {text}");
+    }
+}
+
+/// A host that has less refuses it at once, and allocates nothing.
+#[test]
+fn more_memory_than_the_host_has() {
+    let overcommits = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
+    if overcommits.is_ok_and(|mode| mode.trim() == "1") {
+        return;
+    }
+    let (peer, len) = (peer(), 1 << 45);
+    let size = len.to_string();
+    assert_is(&peer.buf(len).unwrap_err(), ErrorKind::OutOfMemory, &["Peer::buf", &size]);
+    assert_is(&peer.expose(len, Access::READ).unwrap_err(), ErrorKind::OutOfMemory, &["Peer::expose", &size]);
+    assert_is(&peer.pool(len / 2, 2).unwrap_err(), ErrorKind::OutOfMemory, &["Peer::pool", &size]);
+}
+
+#[test]
+fn empty_memory() {
+    let peer = peer();
+    let text = "a memory region cannot be empty";
+    assert_is(&peer.buf(0).unwrap_err(), ErrorKind::Invalid, &["Peer::buf", text]);
+    assert_is(&peer.expose(0, Access::READ).unwrap_err(), ErrorKind::Invalid, &["Peer::expose", text]);
+    assert_is(&peer.pool(0, 2).unwrap_err(), ErrorKind::Invalid, &["Peer::pool", text]);
+}
