@@ -79,6 +79,15 @@ impl Error {
         failure::take(code, |reason| Self::new(kind, format_args!("{call}: {reason}")))
     }
 
+    /// A range of memory that is not inside of it.
+    #[cold]
+    pub(crate) fn outside(call: &str, offset: u64, len: u64, size: u64) -> Self {
+        Self::new(
+            ErrorKind::OutOfRange { offset, len, size },
+            format_args!("{call}: {len} bytes at offset {offset} are outside the memory of {size} bytes"),
+        )
+    }
+
     /// The same failure as one of another kind.
     pub(crate) fn with(mut self, kind: ErrorKind) -> Self {
         self.0.kind = kind;

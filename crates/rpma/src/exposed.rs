@@ -143,8 +143,7 @@ impl Exposed {
         if size.checked_sub(offset).is_some_and(|rest| len <= rest) {
             return Ok(());
         }
-        let kind = ErrorKind::OutOfRange { offset: offset as u64, len: len as u64, size: size as u64 };
-        Err(Error::new(kind, format_args!("Exposed::{call}: {len} bytes at {offset} of {size}")))
+        Err(Error::outside(&format!("Exposed::{call}"), offset as u64, len as u64, size as u64))
     }
 
     /// All of it, and up to 7 bytes behind it.

@@ -64,29 +64,29 @@ impl Remote {
     /// A range of it, in bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfRange`] if it is not inside.
+    /// [`ErrorKind::OutOfRange`] if it is not inside, or begins after its end.
     pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<RemoteSlice> {
         let size = self.len();
+        // No memory has u64::MAX bytes: a bound behind that is outside as well.
         let from = match range.start_bound() {
-            Bound::Included(from) => Some(*from),
-            Bound::Excluded(before) => before.checked_add(1),
-            Bound::Unbounded => Some(0),
+            Bound::Included(from) => *from,
+            Bound::Excluded(before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
         };
         let end = match range.end_bound() {
-            Bound::Included(last) => last.checked_add(1),
-            Bound::Excluded(end) => Some(*end),
-            Bound::Unbounded => Some(size),
+            Bound::Included(last) => last.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => size.max(from),
         };
-        let len = from.zip(end).and_then(|(from, end)| end.checked_sub(from));
-        match (from, len) {
-            (Some(offset), Some(len)) if size.checked_sub(offset).is_some_and(|rest| len <= rest) => {
-                Ok(RemoteSlice { remote: *self, offset: offset as usize, len: len as usize })
+        match end.checked_sub(from) {
+            Some(len) if end <= size => {
+                Ok(RemoteSlice { remote: *self, offset: from as usize, len: len as usize })
             }
-            _ => {
-                let (offset, len) = (from.unwrap_or(u64::MAX), len.unwrap_or(u64::MAX));
-                let kind = ErrorKind::OutOfRange { offset, len, size };
-                Err(Error::new(kind, format_args!("Remote::slice: {len} bytes at {offset} of {size}")))
-            }
+            Some(len) => Err(Error::outside("Remote::slice", from, len, size)),
+            None => Err(Error::new(
+                ErrorKind::OutOfRange { offset: from, len: 0, size },
+                format_args!("Remote::slice: the range {from}..{end} begins after its end"),
+            )),
         }
     }
 }
@@ -235,6 +235,13 @@ mod tests {
             assert!(matches!(kind, ErrorKind::OutOfRange { size: 64, .. }), "{from}..{end}: {kind:?}");
         }
         assert!(remote.slice(0..=u64::MAX).is_err());
+        let text = |range: (Bound<u64>, Bound<u64>)| remote.slice(range).unwrap_err().to_string();
+        let (from, end) = (Bound::Included, Bound::Excluded);
+        assert_eq!(text((from(10), end(5))), "Remote::slice: the range 10..5 begins after its end");
+        let outside = "Remote::slice: 10 bytes at offset 60 are outside the memory of 64 bytes";
+        assert_eq!(text((from(60), end(70))), outside);
+        let behind = "Remote::slice: 0 bytes at offset 65 are outside the memory of 64 bytes";
+        assert_eq!(text((from(65), Bound::Unbounded)), behind);
     }
 
     #[test]

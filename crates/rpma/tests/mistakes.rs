@@ -38,3 +38,15 @@ fn empty_memory() {
     assert_is(&peer.expose(0, Access::READ).unwrap_err(), ErrorKind::Invalid, &["Peer::expose", text]);
     assert_is(&peer.pool(0, 2).unwrap_err(), ErrorKind::Invalid, &["Peer::pool", text]);
 }
+
+#[test]
+fn ranges_that_are_outside_the_memory() {
+    let kind = ErrorKind::OutOfRange { offset: 4090, len: 910, size: 4096 };
+    let text = "910 bytes at offset 4090 are outside the memory of 4096 bytes";
+    let memory = peer().expose(4096, Access::READ).unwrap();
+    let mut out = [0; 910];
+    assert_is(&memory.copy_out(4090, &mut out).unwrap_err(), kind, &["Exposed::copy_out: ", text]);
+    assert_is(&memory.copy_in(4090, &out).unwrap_err(), kind, &["Exposed::copy_in: ", text]);
+    let remote = rpma::Remote::from_bytes(&memory.offer().to_bytes()).unwrap();
+    assert_is(&remote.slice(4090..5000).unwrap_err(), kind, &["Remote::slice: ", text]);
+}
