@@ -11,6 +11,7 @@ use rpma_core::abi::{
     RPMA_MR_USAGE_WRITE_DST,
 };
 use rpma_core::descriptor;
+use rustix::fs::OFlags;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::peer::{Peer, Provider};
@@ -26,9 +27,9 @@ const CALL: &str = "Peer::expose";
 pub enum Memory {
     /// So many bytes of new memory, all zero.
     Anonymous(usize),
-    /// The beginning of a file, of this length in bytes; a shorter file is extended. Other processes see what
-    /// peers write. A file that somebody truncates meanwhile ends a process that accesses the lost part
-    /// (SIGBUS).
+    /// The beginning of a file, of this length in bytes; a shorter file is extended. It must be open for
+    /// reading and writing, whatever peers may do. Other processes see what peers write. A file that somebody
+    /// truncates meanwhile ends a process that accesses the lost part (SIGBUS).
     File(File, usize),
 }
 
@@ -95,7 +96,8 @@ impl Peer {
     /// as that of [`Self::buf`].
     ///
     /// # Errors
-    /// As for [`Self::buf`]; [`ErrorKind::Invalid`] if `access` is empty, or if the file cannot be mapped.
+    /// As for [`Self::buf`]; [`ErrorKind::Invalid`] if `access` is empty, or if the file is not open for
+    /// reading and writing or cannot be mapped.
     pub fn expose(&self, memory: impl Into<Memory>, access: Access) -> Result<Exposed> {
         Exposed::new(self, memory.into(), access)
     }
@@ -109,6 +111,7 @@ impl Exposed {
         let region = match memory {
             Memory::Anonymous(len) => Region::new(CALL, peer, Source::New, len, access.0)?,
             Memory::File(file, len) => {
+                check_mode(&file)?;
                 grow(&file, len)?;
                 Region::new(CALL, peer, Source::File(&file, 0), len, access.0)?
             }
@@ -202,9 +205,23 @@ impl Exposed {
     }
 }
 
+/// Fails unless a file is open for reading and writing, as its mapping is whatever peers may do: this process
+/// copies bytes in, too.
+fn check_mode(file: &File) -> Result<()> {
+    let mode = rustix::fs::fcntl_getfl(file).map_err(|errno| file_error(&errno))?;
+    if mode & OFlags::RWMODE == OFlags::RDWR {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Invalid, format_args!("{CALL}: the file is not open for reading and writing")))
+}
+
+fn file_error(error: &dyn fmt::Display) -> Error {
+    Error::new(ErrorKind::Invalid, format_args!("{CALL}: the file: {error}"))
+}
+
 /// Makes a file at least `len` bytes long.
 fn grow(file: &File, len: usize) -> Result<()> {
-    let failed = |error| Error::new(ErrorKind::Invalid, format_args!("Peer::expose: the file: {error}"));
+    let failed = |error| file_error(&error);
     if file.metadata().map_err(failed)?.len() < len as u64 {
         file.set_len(len as u64).map_err(failed)?;
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Mistakes of programs, and what the errors say about them.
 
+use std::fs::File;
+
 use rpma::{Access, Error, ErrorKind, Peer, Provider};
 
 fn peer() -> Peer {
@@ -37,6 +39,23 @@ fn empty_memory() {
     assert_is(&peer.buf(0).unwrap_err(), ErrorKind::Invalid, &["Peer::buf", text]);
     assert_is(&peer.expose(0, Access::READ).unwrap_err(), ErrorKind::Invalid, &["Peer::expose", text]);
     assert_is(&peer.pool(0, 2).unwrap_err(), ErrorKind::Invalid, &["Peer::pool", text]);
+}
+
+#[test]
+fn a_file_that_is_not_open_for_reading_and_writing() {
+    let path = std::env::temp_dir().join(format!("rpma-mistakes-{}", std::process::id()));
+    let peer = peer();
+    for len in [0, 8192] {
+        let write_only = File::create(&path).unwrap();
+        write_only.set_len(len).unwrap();
+        for file in [write_only, File::open(&path).unwrap()] {
+            let error = peer.expose((file, 4096), Access::READ).unwrap_err();
+            let text = "Peer::expose: the file is not open for reading and writing";
+            assert_is(&error, ErrorKind::Invalid, &[text]);
+            assert_eq!(std::fs::metadata(&path).unwrap().len(), len);
+        }
+    }
+    std::fs::remove_file(&path).unwrap();
 }
 
 #[test]
