@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exposed::Offer;
 use crate::link::Link;
 use crate::op::{Op, Received};
-use crate::peer::{Peer, each_address, host_and_port};
+use crate::peer::{Peer, each_address, host_and_port, no_address, resolve};
 use crate::pool::Pool;
 use crate::private_data;
 use crate::queues::Queues;
@@ -23,6 +23,9 @@ use crate::ready;
 use crate::report;
 use crate::shared::Shared;
 use crate::work::Receive;
+
+/// The call that errors name.
+const CALL: &str = "Peer::connect";
 
 /// The receives to post before the connection is established: a pool of buffers, and their number.
 pub(crate) type Receives<'a> = Option<(&'a Pool, usize)>;
@@ -103,12 +106,9 @@ impl Peer {
 
 impl Connect {
     pub(crate) fn new(peer: &Peer, to: impl ToSocketAddrs) -> Self {
-        let to = to.to_socket_addrs().map(Iterator::collect);
-        let to =
-            to.map_err(|error| Error::new(ErrorKind::Unreachable, format_args!("Peer::connect: {error}")));
         Self {
             peer: peer.clone(),
-            to,
+            to: resolve(CALL, &to).map(Iterator::collect),
             queues: Queues::default(),
             timeout: None,
             offers: Vec::new(),
@@ -173,14 +173,14 @@ impl Connect {
     ///
     /// # Errors
     /// [`ErrorKind::Unreachable`] and [`ErrorKind::Rejected`], of the last address if the name has several;
-    /// [`ErrorKind::Invalid`] if the private data do not fit.
+    /// [`ErrorKind::Invalid`] if the private data do not fit, or the address is not of the form `ADDR:PORT`.
     pub fn wait(self) -> Result<Conn> {
         Ok(self.wait_with(None)?.0)
     }
 
     fn wait_with(self, receives: Receives<'_>) -> Result<Connected> {
         let (to, attempt) = self.prepare()?;
-        each_address("Peer::connect", &to[..], |at| {
+        each_address(CALL, &to[..], |at| {
             let (shared, receives) = attempt.begin(at, receives)?;
             Ok((Conn::wait_established(shared)?, receives))
         })
@@ -188,14 +188,14 @@ impl Connect {
 
     async fn run(self, receives: Option<(Pool, usize)>) -> Result<Connected> {
         let (to, attempt) = self.prepare()?;
-        let mut last = Error::new(ErrorKind::Unreachable, "Peer::connect: the name has no address");
-        for at in to {
-            match attempt.clone().run(at, receives.clone()).await {
+        let mut last = None;
+        for at in &to {
+            match attempt.clone().run(*at, receives.clone()).await {
                 Ok(connected) => return Ok(connected),
-                Err(error) => last = error,
+                Err(error) => last = Some(error),
             }
         }
-        Err(last)
+        Err(last.unwrap_or_else(|| no_address(CALL)))
     }
 }
 

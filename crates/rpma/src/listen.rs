@@ -132,7 +132,8 @@ impl Peer {
     /// Listens for connections at a local address; port 0 is a free one, which [`Listener::local_addr`] says.
     ///
     /// # Errors
-    /// [`ErrorKind::Provider`], with the reason of the system: for example an address in use.
+    /// [`ErrorKind::Provider`], with the reason of the system: for example an address in use;
+    /// [`ErrorKind::Invalid`] and [`ErrorKind::Unreachable`] as for [`Self::open`].
     pub fn listen(&self, addr: impl ToSocketAddrs) -> Result<Listener> {
         each_address("Peer::listen", addr, |at| Listener::new(self, at))
     }

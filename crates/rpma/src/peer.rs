@@ -3,6 +3,7 @@
 
 use std::ffi::CString;
 use std::fmt;
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
@@ -69,7 +70,8 @@ impl Peer {
     /// served by software alone.
     ///
     /// # Errors
-    /// [`ErrorKind::NoDevice`] if no device of this provider has the address.
+    /// [`ErrorKind::NoDevice`] if no device of this provider has the address; [`ErrorKind::Invalid`] if it is
+    /// not of the form `ADDR:PORT`, and [`ErrorKind::Unreachable`] if its name cannot be resolved.
     pub fn open(addr: impl ToSocketAddrs, provider: Provider) -> Result<Self> {
         Self::find("Peer::open", addr, |host| utils::device(provider.choice(), host))
     }
@@ -77,7 +79,8 @@ impl Peer {
     /// The device through which a remote address is reached; its port is not used.
     ///
     /// # Errors
-    /// [`ErrorKind::NoDevice`] if no device of this provider reaches it.
+    /// [`ErrorKind::NoDevice`] if no device of this provider reaches it; [`ErrorKind::Invalid`] and
+    /// [`ErrorKind::Unreachable`] as for [`Self::open`].
     pub fn open_to(addr: impl ToSocketAddrs, provider: Provider) -> Result<Self> {
         Self::find("Peer::open_to", addr, |host| utils::device_to(provider.choice(), host))
     }
@@ -125,16 +128,29 @@ pub(crate) fn each_address<T>(
     addr: impl ToSocketAddrs,
     then: impl Fn(SocketAddr) -> Result<T>,
 ) -> Result<T> {
-    let unresolved =
-        |why: &dyn fmt::Display| Error::new(ErrorKind::Unreachable, format_args!("{call}: {why}"));
-    let mut last = unresolved(&"the name has no address");
-    for at in addr.to_socket_addrs().map_err(|error| unresolved(&error))? {
+    let mut last = None;
+    for at in resolve(call, &addr)? {
         match then(at) {
             Ok(done) => return Ok(done),
-            Err(error) => last = error,
+            Err(error) => last = Some(error),
         }
     }
-    Err(last)
+    Err(last.unwrap_or_else(|| no_address(call)))
+}
+
+/// The addresses that a name has.
+pub(crate) fn resolve<A: ToSocketAddrs>(call: &str, addr: &A) -> Result<A::Iter> {
+    addr.to_socket_addrs().map_err(|error| match error.kind() {
+        // What it says of a text without a port, or with one that is not a number up to 65535.
+        io::ErrorKind::InvalidInput => {
+            Error::new(ErrorKind::Invalid, format_args!("{call}: the address is not ADDR:PORT: {error}"))
+        }
+        _ => Error::new(ErrorKind::Unreachable, format_args!("{call}: {error}")),
+    })
+}
+
+pub(crate) fn no_address(call: &str) -> Error {
+    Error::new(ErrorKind::Unreachable, format_args!("{call}: the name has no address"))
 }
 
 /// The address and the port as rpma-core takes them.

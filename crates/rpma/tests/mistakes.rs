@@ -59,6 +59,30 @@ fn a_file_that_is_not_open_for_reading_and_writing() {
 }
 
 #[test]
+fn an_address_without_a_port_or_with_none_that_exists() {
+    let peer = peer();
+    for addr in ["127.0.0.1", "127.0.0.1:99999"] {
+        for (call, error) in [
+            ("Peer::open", Peer::open(addr, Provider::Soft).unwrap_err()),
+            ("Peer::open_to", Peer::open_to(addr, Provider::Soft).unwrap_err()),
+            ("Peer::listen", peer.listen(addr).unwrap_err()),
+            ("Peer::connect", peer.connect(addr).wait().unwrap_err()),
+        ] {
+            assert_is(&error, ErrorKind::Invalid, &[call, "the address is not ADDR:PORT"]);
+        }
+    }
+}
+
+#[test]
+fn a_host_that_does_not_exist() {
+    // No valid name, so no server is asked.
+    let (peer, addr) = (peer(), "host..invalid:7204");
+    let error = Peer::open_to(addr, Provider::Soft).unwrap_err();
+    assert_is(&error, ErrorKind::Unreachable, &["Peer::open_to"]);
+    assert_is(&peer.connect(addr).wait().unwrap_err(), ErrorKind::Unreachable, &["Peer::connect"]);
+}
+
+#[test]
 fn ranges_that_are_outside_the_memory() {
     let kind = ErrorKind::OutOfRange { offset: 4090, len: 910, size: 4096 };
     let text = "910 bytes at offset 4090 are outside the memory of 4096 bytes";
