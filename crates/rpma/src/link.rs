@@ -165,7 +165,7 @@ impl Link {
     pub(crate) fn next_event(&self) -> Result<Option<(rpma_conn_event, String)>> {
         loop {
             match self.conn.next_event() {
-                Ok(event) => return Ok(Some((event, last_failure()))),
+                Ok(event) => return Ok(Some((event, reason_of_event()))),
                 Err(Code::NoEvent) => return Ok(None),
                 // It is acknowledged, and does not end the connection: RDMA_CM_EVENT_ADDR_CHANGE, when
                 // another port of a bond becomes active.
@@ -266,11 +266,12 @@ impl Post for work::Store {
     }
 }
 
-/// The text that an event left for `rpma_err_last`.
-fn last_failure() -> String {
+/// The text that an event left for `rpma_err_last`, without the function, which is one in C.
+fn reason_of_event() -> String {
     let text = rpma_core::failure::last();
     // SAFETY: a terminated text of this thread, which only a later failure of the thread changes.
-    unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    let text = unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy();
+    text.strip_prefix("rpma_conn_next_event: ").unwrap_or(&text).to_owned()
 }
 
 #[cold]

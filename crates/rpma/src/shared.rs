@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
@@ -24,13 +25,17 @@ use crate::report::{Reporter, Reports};
 use crate::table::{After, Arrived, Finished, Queue, Table};
 use crate::work::{Kept, Request};
 
+/// How the reason of software RDMA ends if the first bytes of the peer are of another protocol.
+const NOT_MPA: &str = "the peer does not speak MPA";
+
 /// How far the connection is.
 #[derive(Clone, Debug)]
 enum Phase {
     Connecting,
     Established,
-    /// The attempt failed.
+    /// The attempt failed, with this text.
     Failed(ErrorKind, Box<str>),
+    /// How it ended, and the reason if it was lost.
     Ended(Closed, Box<str>),
 }
 
@@ -46,6 +51,8 @@ pub(crate) struct State {
     /// Of those who wait for another phase, or until no operation is outstanding.
     waiting: Vec<Waker>,
     report: Reporter,
+    peer: Option<SocketAddr>,
+    is_incoming: bool,
 }
 
 /// An operation that was refused, with the reason.
@@ -81,6 +88,8 @@ impl Shared {
             broken: None,
             waiting: Vec::new(),
             report: Reporter::new(link.peer_addr(), is_incoming),
+            peer: link.peer_addr(),
+            is_incoming,
         };
         Self { registration: Registration::default(), link, state: Mutex::new(state), peer }
     }
@@ -157,8 +166,8 @@ impl Shared {
 
     /// Why an operation is refused.
     fn refusal(&self, state: &State, requests: &[Request]) -> Error {
-        if let Some(error) = state.ended_error() {
-            return error;
+        if state.has_ended() {
+            return state.phase.end_of(requests.first().map_or(Call::Write, Request::call), state.peer);
         }
         match requests.iter().find(|request| self.is_foreign(request.buf())) {
             Some(request) => Error::new(
@@ -259,11 +268,8 @@ impl Shared {
         let name = call.name();
         if status == ibv_wc_status::IBV_WC_WR_FLUSH_ERR {
             let error = match self.loss(state) {
-                Some(why) => Error::new(ErrorKind::Lost, format_args!("Conn::{name}: {why}")),
-                None => Error::new(
-                    ErrorKind::Closed,
-                    format_args!("{}: the connection is closed", link::name_of(self.link.peer_addr(), name)),
-                ),
+                Some(why) => because(ErrorKind::Lost, name, &why),
+                None => closed(call, state.peer),
             };
             state.report.flushed(call, &error, after.reports());
             return error;
@@ -318,10 +324,9 @@ impl Shared {
                 rpma_conn_event::RPMA_CONN_REJECTED => state.fail(ErrorKind::Rejected, reason, after),
                 rpma_conn_event::RPMA_CONN_UNREACHABLE => state.fail(ErrorKind::Unreachable, reason, after),
                 rpma_conn_event::RPMA_CONN_CLOSED => {
-                    let (how, reason) = match self.loss(state) {
-                        Some(why) => (Closed::Lost, why),
-                        None => (Closed::Closed, "the connection is closed".to_owned()),
-                    };
+                    let (how, reason) = self
+                        .loss(state)
+                        .map_or_else(|| (Closed::Closed, String::new()), |why| (Closed::Lost, why));
                     // This side ends, too, which flushes what is still posted.
                     if !std::mem::replace(&mut state.is_closing, true) {
                         let _ = self.link.disconnect();
@@ -557,11 +562,11 @@ impl State {
 
     /// Posted operations end without their completions.
     fn abandon(&mut self, after: &mut After<Kept>) {
-        let error = self.phase.error();
+        let end_of = |work: &Kept| self.phase.end_of(work.call(), self.peer);
         for work in self.table.posted() {
-            self.report.flushed(work.call(), &error, after.reports());
+            self.report.flushed(work.call(), &end_of(work), after.reports());
         }
-        self.table.abandon(|| self.phase.error(), Kept::divided, after);
+        self.table.abandon(end_of, Kept::divided, after);
         self.wake_all(after);
     }
 
@@ -572,8 +577,13 @@ impl State {
     }
 
     fn fail(&mut self, kind: ErrorKind, reason: String, after: &mut After<Kept>) {
-        self.phase = Phase::Failed(kind, reason.into());
-        self.report.not_established(&self.phase.error(), after.reports());
+        let attempt = if self.is_incoming { "Incoming::accept" } else { "Peer::connect" };
+        // The provider names the protocol, which users of this crate need not know.
+        let hint =
+            if reason.ends_with(NOT_MPA) { "; the program there is no RDMA peer over iWARP" } else { "" };
+        let text = format!("{attempt}: {reason}{hint}");
+        self.report.not_established(&Error::new(kind, &text), after.reports());
+        self.phase = Phase::Failed(kind, text.into());
         self.wake_all(after);
     }
 
@@ -586,13 +596,11 @@ impl State {
             }
             Phase::Failed(..) | Phase::Ended(..) => {}
         }
-        let error = self.ended_error();
-        if let Some(error) = &error {
-            for work in self.table.waiting() {
-                self.report.not_posted(work.call(), error, after.reports());
-            }
-            self.table.fail_waiting(|| self.phase.error(), after);
+        let end_of = |work: &Kept| self.phase.end_of(work.call(), self.peer);
+        for work in self.table.waiting() {
+            self.report.not_posted(work.call(), &end_of(work), after.reports());
         }
+        self.table.fail_waiting(end_of, after);
         self.wake_all(after);
     }
 
@@ -602,30 +610,37 @@ impl State {
         self.is_closing || matches!(self.phase, Phase::Failed(..) | Phase::Ended(..))
     }
 
-    /// Why no operation can be made any more.
-    fn ended_error(&self) -> Option<Error> {
-        self.has_ended().then(|| self.phase.error())
-    }
-
     /// Whether it has been established. One that has ended since still has what arrived.
     pub(crate) fn is_established(&self) -> Option<Result<()>> {
         match self.phase {
             Phase::Connecting => None,
             Phase::Established | Phase::Ended(..) => Some(Ok(())),
-            Phase::Failed(..) => Some(Err(self.phase.error())),
+            Phase::Failed(kind, ref text) => Some(Err(Error::new(kind, text))),
         }
     }
 }
 
 impl Phase {
-    fn error(&self) -> Error {
+    /// Why an operation ends with the connection, which has ended or is being closed.
+    fn end_of(&self, call: Call, peer: Option<SocketAddr>) -> Error {
         match self {
-            Self::Failed(kind, reason) => Error::new(*kind, reason),
-            Self::Ended(Closed::Lost, reason) => Error::new(ErrorKind::Lost, reason),
-            Self::Ended(Closed::Closed, reason) => Error::new(ErrorKind::Closed, reason),
-            Self::Connecting | Self::Established => Error::new(ErrorKind::Closed, "the connection is closed"),
+            Self::Failed(kind, reason) => because(*kind, call.name(), reason),
+            Self::Ended(Closed::Lost, reason) => because(ErrorKind::Lost, call.name(), reason),
+            Self::Ended(Closed::Closed, _) | Self::Connecting | Self::Established => closed(call, peer),
         }
     }
+}
+
+/// The failure of a function of the connection. The reason of a provider names the peer.
+fn because(kind: ErrorKind, name: &str, reason: &str) -> Error {
+    Error::new(kind, format_args!("Conn::{name}: {reason}"))
+}
+
+fn closed(call: Call, peer: Option<SocketAddr>) -> Error {
+    Error::new(
+        ErrorKind::Closed,
+        format_args!("{}: the connection is closed", link::name_of(peer, call.name())),
+    )
 }
 
 impl Driven for Shared {
@@ -675,7 +690,7 @@ impl State {
     /// Whether nothing but receives is left to do.
     pub(crate) fn is_quiet(&self) -> Option<Result<()>> {
         match self.phase {
-            Phase::Ended(Closed::Lost, _) => Some(Err(self.phase.error())),
+            Phase::Ended(Closed::Lost, ref reason) => Some(Err(because(ErrorKind::Lost, "close", reason))),
             _ => (!self.table.is_busy(Queue::Send)).then_some(Ok(())),
         }
     }

@@ -442,11 +442,11 @@ impl<W: Default> Table<W> {
     }
 
     /// Operations that are not posted fail.
-    pub(crate) fn fail_waiting(&mut self, error: impl Fn() -> Error, after: &mut After<W>) {
+    pub(crate) fn fail_waiting(&mut self, error: impl Fn(&W) -> Error, after: &mut After<W>) {
         for queue in [0, 1] {
             for number in mem::take(&mut self.waiting[queue]) {
                 let slot = &mut self.slots[number as usize];
-                (slot.requests, slot.error) = (0, Some(error()));
+                (slot.requests, slot.error) = (0, Some(error(&slot.work)));
                 self.end(number, after);
             }
         }
@@ -456,7 +456,7 @@ impl<W: Default> Table<W> {
     /// device may still access, which is kept until [`Self::take_all`], and what the operation returns.
     pub(crate) fn abandon(
         &mut self,
-        error: impl Fn() -> Error,
+        error: impl Fn(&W) -> Error,
         divide: impl Fn(W) -> (W, W),
         after: &mut After<W>,
     ) {
@@ -466,7 +466,7 @@ impl<W: Default> Table<W> {
                 let (kept, returned) = divide(mem::take(&mut slot.work));
                 self.abandoned.push(kept);
                 (slot.work, slot.requests) = (returned, 0);
-                slot.error.get_or_insert_with(&error);
+                slot.error.get_or_insert_with(|| error(&slot.work));
                 self.end(number as u32, after);
             }
         }

@@ -2,8 +2,11 @@
 //! Mistakes of programs, and what the errors say about them.
 
 use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 
-use rpma::{Access, Error, ErrorKind, Peer, Provider};
+use rpma::testing::{Faults, pair};
+use rpma::{Access, Error, ErrorKind, Flush, Op, Peer, Provider};
 
 fn peer() -> Peer {
     Peer::open("127.0.0.1:0", Provider::Soft).unwrap()
@@ -92,4 +95,65 @@ fn ranges_that_are_outside_the_memory() {
     assert_is(&memory.copy_in(4090, &out).unwrap_err(), kind, &["Exposed::copy_in: ", text]);
     let remote = rpma::Remote::from_bytes(&memory.offer().to_bytes()).unwrap();
     assert_is(&remote.slice(4090..5000).unwrap_err(), kind, &["Remote::slice: ", text]);
+}
+
+#[test]
+fn operations_after_the_connection_was_closed() {
+    let pair = pair(1, Faults::none()).unwrap();
+    let (client, peer) = (&pair.client, &pair.peer);
+    let addr = client.peer_addr().unwrap().to_string();
+    let at = client.remote(0).unwrap().slice(0..8).unwrap();
+    pair.server.wait_close().unwrap();
+    client.wait_closed().unwrap();
+    let text = "the connection is closed";
+    let failed = client.read(at, peer.buf(8).unwrap()).wait().unwrap_err();
+    assert_is(&failed.error, ErrorKind::Closed, &["Conn::read", &addr, text]);
+    let failed = client.batch().flush(at, Flush::Visible).submit().wait().unwrap_err();
+    assert_is(&failed.error, ErrorKind::Closed, &["Conn::flush", &addr, text]);
+}
+
+#[test]
+fn operations_after_the_connection_was_lost() {
+    let pair = pair(1, Faults::none().client("peer:kill@op=1")).unwrap();
+    let (client, peer) = (&pair.client, &pair.peer);
+    // Over RoCE the reason has the UDP port.
+    let addr = client.peer_addr().unwrap().ip().to_string();
+    let at = client.remote(0).unwrap().slice(0..8).unwrap();
+    // More than the queue has room for: the others wait.
+    let writes: Vec<_> = (0..70).map(|_| client.write(peer.buf(8).unwrap(), at)).collect();
+    for failed in writes.into_iter().map(Op::wait) {
+        assert_is(&failed.unwrap_err().error, ErrorKind::Lost, &["Conn::write", &addr]);
+    }
+    client.wait_closed().unwrap();
+    let failed = client.read(at, peer.buf(8).unwrap()).wait().unwrap_err();
+    assert_is(&failed.error, ErrorKind::Lost, &["Conn::read", &addr]);
+    assert_is(&pair.client.wait_close().unwrap_err(), ErrorKind::Lost, &["Conn::close", &addr]);
+}
+
+#[test]
+fn a_port_of_another_protocol() {
+    // RoCE does not use TCP.
+    if std::env::var_os("SOFTVERBS_TRANSPORT").is_some_and(|name| name == "roce") {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0; 4]).unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        stream
+    });
+    let error = peer().connect(addr).wait().unwrap_err();
+    assert_is(&error, ErrorKind::Lost, &["Peer::connect: ", &addr.to_string(), "is no RDMA peer"]);
+    server.join().unwrap();
+}
+
+#[test]
+fn a_port_where_nobody_listens() {
+    let peer = peer();
+    let addr = { peer.listen("127.0.0.1:0").unwrap().local_addr().unwrap() };
+    let error = peer.connect(addr).wait().unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with("Peer::connect: ") && text.contains(&addr.to_string()), "{text}");
 }

@@ -97,7 +97,7 @@ fn what_was_posted_of_an_abandoned_operation_is_kept() {
     let other = table.place(Queue::Receive).unwrap().keep(Some(detached.clone()));
     table.detach(other, &mut after);
     assert_eq!(table.posted().count(), 2);
-    table.abandon(error, |work| (work, None), &mut after);
+    table.abandon(|_| error(), |work| (work, None), &mut after);
     after.run();
     let finished = table.take_whole(slot).unwrap();
     assert!(finished.result.is_err() && finished.work.is_none() && !table.is_busy(Queue::Send));
@@ -199,7 +199,7 @@ fn schedule(mut seed: u64) {
         assert_eq!(table.room[queue as usize] + room, table.size(queue), "step {step}");
     }
     let mut after = After::default();
-    table.fail_waiting(error, &mut after);
+    table.fail_waiting(|_| error(), &mut after);
     while let Some((slot, (_, left))) = device.pop_first() {
         for _ in 0..left {
             table.complete(slot, Err(error()), &mut after);
