@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::ops::BitOr;
+use std::ops::{BitOr, BitOrAssign};
 use std::sync::atomic::AtomicU64;
 
 use rpma_core::abi::{
@@ -45,7 +45,15 @@ impl From<(File, usize)> for Memory {
     }
 }
 
-/// What peers may do with exposed memory; combined with `|`.
+/// What peers may do with exposed memory; combined with `|` and `|=`.
+///
+/// ```
+/// use rpma::Access;
+///
+/// let mut access = Access::READ;
+/// access |= Access::WRITE;
+/// assert_eq!(access, Access::READ | Access::WRITE);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access(i32);
 
@@ -59,6 +67,10 @@ impl Access {
     pub const VISIBLE: Self = Self(RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY);
     /// Flush it to persistence: behind [`Flush::Persistent`](crate::Flush::Persistent), what was written
     /// survives a loss of power. For files; with an adapter, for files on persistent memory (DAX).
+    ///
+    /// It is accepted for all memory, but no flush makes [`Memory::Anonymous`] durable: with software RDMA
+    /// the flush succeeds, and what was written is lost with this process. A file on tmpfs is lost with
+    /// the host.
     pub const PERSISTENT: Self = Self(RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT);
 
     fn has(self, other: Self) -> bool {
@@ -71,6 +83,12 @@ impl BitOr for Access {
 
     fn bitor(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Access {
+    fn bitor_assign(&mut self, other: Self) {
+        *self = *self | other;
     }
 }
 
