@@ -289,6 +289,11 @@ public:
 	/**
 	 * Pages of zeros, of a memfd that is sealed against shrinking, so that peers on the same host can map
 	 * it (librpma_providers(7), Memory); anonymous memory if a limit or a sandbox forbids that.
+	 *
+	 * The memfd is allocated at once. If it would take more than half of what the host has available
+	 * (MemAvailable of /proc/meminfo), the memory is anonymous, too, and allocated when it is first used.
+	 * Fails with std::errc::not_enough_memory if the kernel refuses it, as it does for more than the host
+	 * has (unless vm.overcommit_memory is 1), and with std::errc::invalid_argument for a size of 0.
 	 */
 	static memory zeroed(std::size_t size, ec_ref ec = {}) {
 		const int fd = sealed(size);
@@ -298,7 +303,7 @@ public:
 			::close(fd); // before the failure is reported, perhaps by an exception
 			errno = reason;
 		}
-		memory zeros(at, size, "zeros", ec);
+		memory zeros(at, size, "rpma::memory::zeroed", nullptr, ec);
 		if (zeros)
 			zeros.it_.get_deleter().fd = fd; // needed at the registration
 		return zeros;
@@ -308,12 +313,13 @@ public:
 	 * A shared mapping of the beginning of a file, which is created, or extended with zeros, as needed.
 	 */
 	static memory file(const char *path, std::size_t size, ec_ref ec = {}) {
+		constexpr auto call = "rpma::memory::file";
 		const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 		const std::shared_ptr<const void> closer(nullptr, [fd](const void *) { ::close(fd); });
 		const off_t end = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
 		if (end < 0 || (static_cast<std::size_t>(end) < size && ftruncate(fd, static_cast<off_t>(size)) != 0))
-			return memory(nullptr, size, path, ec);
-		return {map(size, MAP_SHARED, fd), size, path, ec};
+			return memory(nullptr, size, call, path, ec);
+		return {map(size, MAP_SHARED, fd), size, call, path, ec};
 	}
 
 	explicit operator bool() const noexcept { return it_ != nullptr; }
@@ -332,12 +338,13 @@ private:
 	};
 
 	/**
-	 * A sealed memfd, or -1; also -1 if the program already uses many descriptors and may need the rest.
+	 * A sealed memfd, or -1; also -1 if the program already uses many descriptors and may need the rest,
+	 * or if there is too little memory.
 	 */
 	static int sealed(std::size_t size) noexcept {
 		constexpr int max_descriptor = 256;
 		rlimit limit{}; // beyond it the kernel would send SIGXFSZ
-		if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < size)
+		if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < size || !may_allocate(size))
 			return -1;
 		const int fd = memfd_create("rpma", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 		if (fd < 0 || (fd < max_descriptor && posix_fallocate(fd, 0, static_cast<off_t>(size)) == 0
@@ -346,14 +353,37 @@ private:
 		::close(fd);
 		return -1;
 	}
+
+	/**
+	 * Whether the size may be allocated at once: for the last of the memory the kernel would end
+	 * processes, this one or others. To read /proc/meminfo takes longer than to allocate a small size.
+	 */
+	static bool may_allocate(std::size_t size) noexcept {
+		constexpr std::size_t compared_from = 1 << 20;
+		if (size < compared_from)
+			return true;
+		char text[512]; // the third line says it
+		const int fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+		const ssize_t len = fd < 0 ? 0 : ::read(fd, text, sizeof(text) - 1);
+		text[len < 0 ? 0 : len] = '\0';
+		if (fd >= 0)
+			::close(fd);
+		constexpr const char *name = "MemAvailable:";
+		const char *const at = std::strstr(text, name);
+		return !at || size / 1024 <= std::strtoull(at + std::strlen(name), nullptr, 10) / 2;
+	}
+
 	static void *map(std::size_t size, int flags, int fd) noexcept {
 		return mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, fd, 0);
 	}
-	memory(void *at, std::size_t size, const char *what, ec_ref ec) {
+
+	/** From a mapping, or from the errno of what failed. */
+	memory(void *at, std::size_t size, const char *call, const char *path, ec_ref ec) {
 		if (at && at != MAP_FAILED && ec.succeed())
 			it_ = std::unique_ptr<std::byte, unmap>(static_cast<std::byte *>(at), unmap{size, -1});
 		else
-			ec.fail({errno, std::generic_category()}, "rpma::memory", std::string("rpma::memory of ") + what);
+			ec.fail({errno, std::generic_category()}, call, std::string(call) + ": " +
+				(path ? path + std::string(", ") : "") + "a size of " + std::to_string(size) + " bytes");
 	}
 
 	std::unique_ptr<std::byte, unmap> it_{nullptr, unmap{0, -1}};

@@ -55,6 +55,16 @@ extern "C" void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t o
 	return MAP_FAILED;
 }
 
+/* The largest size that was to be allocated at once. What the host cannot have is never allocated. */
+static off_t allocated;
+
+extern "C" int posix_fallocate(int fd, off_t offset, off_t len) {
+	constexpr off_t too_much = off_t(1) << 40;
+	const auto name = sizeof(off_t) > sizeof(long) ? "posix_fallocate64" : "posix_fallocate";
+	allocated = std::max(allocated, len);
+	return len >= too_much ? ENOSPC : reinterpret_cast<decltype(&posix_fallocate)>(dlsym(RTLD_NEXT, name))(fd, offset, len);
+}
+
 static auto descriptors() {
 	return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
 }
@@ -125,6 +135,9 @@ static void reasons(const place &where) {
 	fails(std::make_error_code(std::errc::no_such_file_or_directory),
 		[&](rpma::ec_ref ec) { rpma::memory::file("/nowhere/at/all", 64, ec); });
 	fails(std::make_error_code(std::errc::invalid_argument), [&](rpma::ec_ref ec) { rpma::memory::zeroed(0, ec); });
+	REQUIRE(message([] { rpma::memory::zeroed(0); }) == "rpma::memory::zeroed: a size of 0 bytes: Invalid argument");
+	REQUIRE(message([] { rpma::memory::file("/nowhere/at/all", 64); }) ==
+		"rpma::memory::file: /nowhere/at/all, a size of 64 bytes: No such file or directory");
 	const std::string long_data(256, 'x');
 	fails(errc::invalid, [&](rpma::ec_ref ec) { peer.connect(where.addr, where.port.c_str(), long_data, nullptr, ec); });
 }
@@ -136,6 +149,20 @@ static void unmappable_memory(const place &) {
 		[](rpma::ec_ref ec) { REQUIRE(!rpma::memory::zeroed(4096, ec)); });
 	maps_nothing = false;
 	REQUIRE(descriptors() == before);
+}
+
+/* What the host does not have is not allocated at once, because the kernel would end processes for it. */
+static void too_much_memory(const place &) {
+	const auto before = descriptors();
+	for (const std::size_t size : {std::size_t(1) << 45, SIZE_MAX / 2})
+		fails(std::make_error_code(std::errc::not_enough_memory),
+			[size](rpma::ec_ref ec) { REQUIRE(!rpma::memory::zeroed(size, ec) && allocated == 0); });
+	REQUIRE(message([] { rpma::memory::zeroed(std::size_t(1) << 45); }) ==
+		"rpma::memory::zeroed: a size of 35184372088832 bytes: Cannot allocate memory");
+	REQUIRE(descriptors() == before);
+	/* what it has is: a small size without a look at what is available, and a larger one */
+	for (const std::size_t size : {std::size_t(4096), std::size_t(2) << 20})
+		REQUIRE(rpma::memory::zeroed(size).size() == size && allocated == static_cast<off_t>(size));
 }
 
 static void moved_from(const place &where) {
@@ -364,6 +391,7 @@ static void unwinding(const place &where) {
 
 std::vector<test> alone() {
 	return {{"codes", {}, codes}, {"reasons", {}, reasons}, {"unmappable-memory", {}, unmappable_memory},
+		{"too-much-memory", {}, too_much_memory},
 		{"moved-from", {}, moved_from}, {"ranges", {}, ranges}, {"failing-deletion", {}, failing_deletion},
 		{"order", {}, order}, {"deleted", {}, deleted}, {"unwinding", {}, unwinding}};
 }

@@ -20,6 +20,9 @@
 /** The code of the rpma::error that a call throws; none is a failure. */
 std::error_code thrown(const std::function<void()> &call);
 
+/** Its text. */
+std::string message(const std::function<void()> &call);
+
 /**
  * The functions of librpma that delete or disconnect an object, in the order of the calls; emptied when read.
  */

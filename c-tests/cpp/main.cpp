@@ -19,6 +19,15 @@ std::error_code thrown(const std::function<void()> &call) {
 	throw std::logic_error("nothing was thrown");
 }
 
+std::string message(const std::function<void()> &call) {
+	try {
+		call();
+	} catch (const rpma::error &error) {
+		return error.what();
+	}
+	throw std::logic_error("nothing was thrown");
+}
+
 void place::start_client() const { REQUIRE(write(ready, "", 1) == 1); }
 
 rpma::endpoint place::listen(rpma::peer &peer) const {
