@@ -83,7 +83,7 @@ int rpma_recv(struct rpma_conn *conn, struct rpma_mr_local *dst, size_t offset, 
     *context);
 """
 
-E_UNKNOWN, E_NOSUPP, E_PROVIDER, E_INVAL = -100000, -100001, -100002, -100004
+E_UNKNOWN, E_NOSUPP, E_PROVIDER, E_NOMEM, E_INVAL = -100000, -100001, -100002, -100003, -100004
 E_NO_COMPLETION, E_NO_EVENT = -100005, -100006
 
 # Usages of memory, which descriptors have as well.

@@ -33,6 +33,10 @@ class RangeError(InvalidError, IndexError):
     """A range is not inside of the memory, or does not have the length of the buffer; nothing was posted."""
 
 
+class OutOfMemoryError(RpmaError, MemoryError):
+    """The host does not have so much memory."""
+
+
 class NotPermittedError(RpmaError, PermissionError):
     """The owner of the memory did not expose it for this, or has closed it since."""
 

@@ -16,12 +16,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO
 
 from . import _c
-from ._errors import ClosedError, InvalidError, UnreachableError
+from ._errors import ClosedError, InvalidError, OutOfMemoryError, UnreachableError
 from ._c import Counted, check, ffi, lib
 from ._region import Access, Memory, Region, Registered
 
 # Regions get memfds as long as these have smaller numbers.
 MAX_DESCRIPTOR = 256
+# The memory of a memfd is allocated at once. Fewer bytes than these are not compared with the memory that the
+# host has: reading it takes longer than the allocation.
+COMPARED_FROM = 1 << 20
+MEMINFO = "/proc/meminfo"
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -107,7 +111,12 @@ class Peer:
         a NumPy array), which is used without a copy. It may be read-only; then it is a source alone. As long
         as the region is open or used by an operation, the object cannot be resized or closed (BufferError).
 
-        Raises InvalidError for a size of 0 and for memory that is not contiguous.
+        New memory is zeros that peers on the same host map. If it would take more than half of what the host
+        has available (`MemAvailable` of `/proc/meminfo`), it is allocated when it is first used, and they do
+        not map it, which makes operations slower.
+
+        Raises InvalidError for a size of 0 and for memory that is not contiguous, OutOfMemoryError if the
+        kernel refuses the size, as it does for more than the host has (unless `vm.overcommit_memory` is 1).
         """
         device = self._open("Peer.region")
         buffer = _buffer(memory, "Peer.region")
@@ -245,28 +254,52 @@ def _buffer(memory: int | Memory, call: str) -> Memory:
         return memory
     if memory <= 0:
         raise InvalidError(call, f"a size of {memory} bytes")
-    return _new_memory(memory)
+    try:
+        return _new_memory(memory)
+    except (OSError, OverflowError) as error:
+        reason = f"a size of {memory} bytes: {getattr(error, 'strerror', None) or error}"
+        raise OutOfMemoryError(call, reason, _c.E_NOMEM) from None
 
 
 def _new_memory(size: int) -> mmap.mmap:
     """
     Memory that peers on the same host can map (librpma_providers(7), Memory): a memfd that cannot shrink,
-    whose descriptor the object keeps. Other memory serves as well where memfds are forbidden, and a program
-    with many regions needs its descriptors for other things.
+    whose descriptor the object keeps. Other memory serves as well where memfds are forbidden or there is too
+    little memory, and a program with many regions needs its descriptors for other things.
     """
     fd = -1
     try:
-        fd = os.memfd_create("rpma", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        if fd < MAX_DESCRIPTOR:
+        if _may_allocate(size):
+            fd = os.memfd_create("rpma", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        if 0 <= fd < MAX_DESCRIPTOR:
             os.posix_fallocate(fd, 0, size)
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
             return mmap.mmap(fd, size)
-    except (AttributeError, OSError):
+    except (AttributeError, OSError, OverflowError):
         pass  # an old C library, a sandbox, a limit
     finally:
         if fd >= 0:
             os.close(fd)
     return mmap.mmap(-1, size)
+
+
+def _may_allocate(size: int) -> bool:
+    """
+    Whether the size may be allocated at once: no more than half of what is available.
+
+    For the last of it the kernel would end processes, this one or others.
+    """
+    if size < COMPARED_FROM:
+        return True
+    try:
+        with open(MEMINFO) as lines:
+            for line in lines:
+                name, _, kib = line.partition(":")
+                if name == "MemAvailable":
+                    return size <= int(kib.split()[0]) * 1024 // 2
+    except (OSError, ValueError, IndexError):
+        pass
+    return True
 
 
 def _mapped(fd: int, size: int) -> mmap.mmap:

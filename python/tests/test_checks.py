@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What is wrong is found before anything is posted: the connection can be used further."""
 
+import errno
 import mmap
+import os
 
 import numpy as np
 import pytest
@@ -119,6 +121,50 @@ def test_memory_has_bytes(memory):
         PEER.region(memory)
     with pytest.raises(rpma.InvalidError):
         PEER.expose(memory, Access.READ)
+
+
+@pytest.fixture
+def allocated(monkeypatch):
+    """The sizes that were to be allocated at once, of which those that the host may not have are refused."""
+    sizes, allocate = [], os.posix_fallocate
+
+    def counted(fd, offset, size):
+        sizes.append(size)
+        if size >= 1 << 30:
+            raise OSError(errno.ENOSPC, "refused by the test")
+        allocate(fd, offset, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", counted)
+    return sizes
+
+
+@pytest.mark.parametrize("size", [1 << 45, 1 << 62, 1 << 63, 1 << 70])
+def test_memory_that_the_host_does_not_have_is_refused(size, allocated):
+    before = os.listdir("/proc/self/fd")
+    for call, new in {
+        "Peer.region": lambda: PEER.region(size),
+        "Peer.expose": lambda: PEER.expose(size, Access.READ),
+    }.items():
+        with pytest.raises(MemoryError, match=f"^{call}: a size of {size} bytes: ") as caught:
+            new()
+        assert isinstance(caught.value, rpma.OutOfMemoryError) and caught.value.code == -100003
+    assert allocated == [] and len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_half_of_the_available_memory_is_allocated_at_once(monkeypatch, tmp_path, allocated):
+    mib, meminfo = 1 << 20, tmp_path / "meminfo"
+    monkeypatch.setattr(rpma._peer, "MEMINFO", str(meminfo))
+    meminfo.write_text(f"MemTotal: {100 * mib} kB\nMemAvailable:   {4 * mib // 1024} kB\n")
+    for size in 2 * mib, 2 * mib + 1, mib - 1:
+        region = PEER.region(size)
+        assert len(region) == size and region.view[-1] == 0
+    assert allocated == [2 * mib, mib - 1]
+    for unknown in "", "MemAvailable:", "MemAvailable: kB", "MemAvailable: many kB":
+        meminfo.write_text(unknown)
+        PEER.region(8 * mib)
+    meminfo.unlink()
+    PEER.region(8 * mib)
+    assert allocated[2:] == [8 * mib] * 5
 
 
 def test_regions_that_are_not_exposed_have_no_descriptor():
