@@ -92,6 +92,14 @@ def _nothing(entry: Entry) -> None:
     return None
 
 
+def _check_remote(it: object, name: str, call: str, arguments: str) -> None:
+    """`it` is memory of the peer: arguments are easily exchanged."""
+    if not isinstance(it, Remote):
+        raise TypeError(
+            f"{call}({arguments}): {name} is a Remote, memory of the peer, not {type(it).__name__}"
+        )
+
+
 class Conn:
     """
     A connection to a peer: from `Peer.connect`, `rpma.connect` or `Listener.accept`.
@@ -125,7 +133,8 @@ class Conn:
 
     @property
     def remotes(self) -> tuple[Remote, ...]:
-        """The memory that the peer offered with the connection."""
+        """The memory that the peer offered with the connection; a program in C offers none, but may send a
+        descriptor: `Remote.from_bytes(conn.private_data)`."""
         return self._remotes
 
     @property
@@ -148,7 +157,7 @@ class Conn:
 
     def aread(self, source: Remote) -> Op[bytearray]:
         """`read` as an operation."""
-        self._check_read(source, "Conn.read")
+        self._check_read(source, "Conn.read", "source")
         data = bytearray(len(source))
         return self._read(source, data, lambda entry: data, "Conn.read")
 
@@ -158,7 +167,7 @@ class Conn:
 
     def aread_into(self, source: Remote, to: Region | Slice | Memory) -> Op[None]:
         """`read_into` as an operation."""
-        self._check_read(source, "Conn.read_into")
+        self._check_read(source, "Conn.read_into", "source, to")
         return self._read(source, to, _nothing, "Conn.read_into")
 
     def write(self, data: Region | Slice | Memory, to: Remote, *, timeout: float | None = None) -> None:
@@ -174,6 +183,7 @@ class Conn:
         """`write` as an operation."""
         call = "Conn.write"
         link = self._open(call)
+        _check_remote(to, "to", call, "data, to")
         to._permits(_c.WRITE_DST, call, "write")
         source = self._local(link.device, data, False, call)
         to._fits(source.length, call)
@@ -216,11 +226,12 @@ class Conn:
         """`atomic_write` as an operation."""
         call = "Conn.atomic_write"
         link = self._open(call)
+        _check_remote(to, "to", call, "value, to")
         try:
             data = value.to_bytes(8, sys.byteorder) if isinstance(value, int) else bytes(value)
         except OverflowError:
             raise InvalidError(
-                call, f"{value!r} is no number of 8 bytes without a sign", _c.E_INVAL
+                call, f"{value!r} does not fit an unsigned 64-bit integer", _c.E_INVAL
             ) from None
         to._permits(_c.WRITE_DST, call, "write")
         to._fits(len(data), call)
@@ -250,6 +261,7 @@ class Conn:
     def aflush(self, range: Remote, *, durable: bool = False) -> Op[None]:
         """`flush` as an operation."""
         link = self._open("Conn.flush")
+        _check_remote(range, "range", "Conn.flush", "range")
         range._flushable(durable)
         offset, length = range._flushed()
         if durable:
@@ -419,8 +431,9 @@ class Conn:
         link.add(entry, is_receive)
         return Op(self, link, entry, result)
 
-    def _check_read(self, source: Remote, call: str) -> None:
+    def _check_read(self, source: Remote, call: str, arguments: str) -> None:
         self._open(call)
+        _check_remote(source, "source", call, arguments)
         source._permits(_c.READ_SRC, call, "read")
         source._fits(source._len, call)
 

@@ -7,6 +7,7 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Iterable
+from typing import SupportsIndex
 
 from . import _c, _private_data
 from ._conn import Conn
@@ -18,6 +19,7 @@ from ._region import Region
 from ._wait import deadline_of
 
 CONNECT = "Peer.connect"
+MOST_PORT = 65535
 
 
 def connect(
@@ -44,6 +46,7 @@ async def aconnect(
     raw: bool,
     queues: tuple[int, int],
 ) -> Conn:
+    check_port(port, 0, CONNECT)
     link = _begin(peer, await _resolved(addr, port), port, offer, private_data, raw, queues, None)
     return await established(link, CONNECT)
 
@@ -72,6 +75,7 @@ def _begin(
     timeout: float | None,
 ) -> Link:
     device = peer._open(CONNECT)
+    check_port(port, 0, CONNECT)
     data = _private_data.encode(offer, private_data, raw, CONNECT)
     cfg = configuration(*check_queues(queues, CONNECT), timeout)
     request = ffi.new("struct rpma_conn_req **")
@@ -81,6 +85,13 @@ def _begin(
         UnreachableError,
     )
     return begin(device, request, data, *queues, CONNECT)
+
+
+def check_port(port: int, least: int, call: str) -> None:
+    if not isinstance(port, SupportsIndex):
+        raise TypeError(f"{call}: the port is an int, not {type(port).__name__}")
+    if not least <= port <= MOST_PORT:
+        raise InvalidError(call, f"port {port} is not in {least}..{MOST_PORT}", _c.E_INVAL)
 
 
 def check_queues(queues: tuple[int, int], call: str) -> tuple[int, int]:

@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import _c, _private_data
-from ._connect import check_queues, established, wait_established
+from ._connect import check_port, check_queues, established, wait_established
 from ._conn import Conn
-from ._errors import ClosedError, InvalidError, RpmaError, TimedOutError
+from ._errors import ClosedError, RpmaError, TimedOutError
 from ._c import Counted, OfProcess, check, ffi, lib
 from ._link import Link, begin, configuration, get_private_data
 from ._peer import Device, Peer
@@ -157,9 +157,8 @@ class Endpoint(Waiting):
     """Gives the requests that arrive to those who wait for one."""
 
     def __init__(self, device: Device, addr: str, port: int, queues: tuple[int, int]) -> None:
-        call = f"Peer.listen({addr!r}, {port})"
-        if not 0 < port < 65536:
-            raise InvalidError(call, "the port is not between 1 and 65535", _c.E_INVAL)
+        call = f"Peer.listen({addr!r}, {port!r})"
+        check_port(port, 1, call)
         self._queues = check_queues(queues, call)
         self._cfg = configuration(*queues, None)
         self._listening = Listening(device, addr, port, call)
@@ -286,8 +285,13 @@ class Listener:
         raw: bool = False,
         timeout: float | None = None,
     ) -> Conn:
-        """Accepts the next request: `incoming` and `Incoming.accept`."""
+        """
+        Accepts the next request: `incoming` and `Incoming.accept`.
+
+        Wrong arguments are an error before it waits.
+        """
         deadline = deadline_of(timeout)
+        offer = _checked(offer, private_data, raw)
         request = self.incoming(timeout=timeout)
         return wait_established(request._begin(offer, private_data, raw), deadline, "Listener.accept")
 
@@ -295,6 +299,7 @@ class Listener:
         self, *, offer: Iterable[Region] = (), private_data: bytes = b"", raw: bool = False
     ) -> Conn:
         """`accept` in an asyncio task."""
+        offer = _checked(offer, private_data, raw)
         return await (await self.aincoming()).aaccept(offer=offer, private_data=private_data, raw=raw)
 
     @property
@@ -326,6 +331,13 @@ class Listener:
 
     def __repr__(self) -> str:
         return f"Listener({self._at[0]}, {self._at[1]}{', closed' if self.closed else ''})"
+
+
+def _checked(offer: Iterable[Region], private_data: bytes, raw: bool) -> tuple[Region, ...]:
+    """The regions; what is wrong is found before a client comes."""
+    regions = _private_data.offered(offer, "Listener.accept")
+    _private_data.encode(regions, private_data, raw, "Listener.accept")
+    return regions
 
 
 def _incoming(wanted: Wanted) -> Incoming:

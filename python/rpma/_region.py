@@ -290,5 +290,7 @@ def inside(range: slice, size: int, call: str) -> tuple[int, int]:
     start = 0 if range.start is None else range.start.__index__()
     stop = size if range.stop is None else range.stop.__index__()
     if not 0 <= start <= stop <= size:
-        raise RangeError(f"{call}[{start}:{stop}]", f"it is not inside of {size} bytes")
+        is_reversed = 0 <= stop < start <= size
+        reason = "it begins after its end" if is_reversed else f"it is outside the {size} bytes of the memory"
+        raise RangeError(f"{call}[{start}:{stop}]", reason)
     return start, stop - start

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What is wrong is found before anything is posted: the connection can be used further."""
 
+import asyncio
 import errno
 import mmap
 import os
+import re
 
 import numpy as np
 import pytest
@@ -24,15 +26,22 @@ def conn(share):
 
 
 @pytest.mark.parametrize(
-    "begin, end", [(0, 4097), (4097, 4097), (9, 8), (-1, 5), (-5, None), (0, 2**65), (2**65, None)]
+    "begin, end", [(0, 4097), (4097, 4097), (4097, 8), (-1, 5), (-5, None), (0, 2**65), (2**65, None)]
 )
 def test_ranges_are_inside(conn, begin, end):
-    with pytest.raises(rpma.RangeError, match=r"not inside of 4096 bytes"):
+    with pytest.raises(rpma.RangeError, match="it is outside the 4096 bytes of the memory"):
         conn.remotes[0][begin:end]
     with pytest.raises(IndexError):
         PEER.region(4096)[begin:end]
     with pytest.raises(rpma.RangeError):
         conn.remotes[0][100:200][begin:end]
+
+
+def test_ranges_begin_before_their_end(conn):
+    for memory in conn.remotes[0], PEER.region(4096):
+        for begin, end in (10, 5), (4096, 0):
+            with pytest.raises(rpma.RangeError, match=rf"\[{begin}:{end}\]: it begins after its end"):
+                memory[begin:end]
 
 
 def test_ranges_have_no_step_and_are_no_index(conn):
@@ -59,8 +68,56 @@ def test_atomic_writes_are_aligned_numbers(conn):
     with pytest.raises(rpma.InvalidError, match="multiple of 8"):
         conn.atomic_write(1, conn.remotes[0][4:12])
     for value in -1, 2**64:
-        with pytest.raises(rpma.InvalidError):
+        with pytest.raises(rpma.InvalidError, match=f"{value} does not fit an unsigned 64-bit integer"):
             conn.atomic_write(value, conn.remotes[0][:8])
+
+
+def test_memory_of_the_peer_is_a_remote(conn):
+    five, hello = conn.remotes[0][:5], b"hello"
+    for call, wrong in {
+        "Conn.write(data, to): to": lambda: conn.write(five, hello),
+        "Conn.atomic_write(value, to): to": lambda: conn.atomic_write(five, 1),
+        "Conn.read(source): source": lambda: conn.read(hello),
+        "Conn.read_into(source, to): source": lambda: conn.read_into(hello, five),
+        "Conn.flush(range): range": lambda: conn.flush(PEER.region(8)),
+    }.items():
+        with pytest.raises(TypeError, match=f"^{re.escape(call)} is a Remote, memory of the peer, not "):
+            wrong()
+
+
+def test_what_was_not_offered(conn, other):
+    assert len(conn.remotes) == 1 and conn.remotes == (conn.remotes[-1],) and conn.remotes[1:] == ()
+    with pytest.raises(IndexError, match=r"^remotes\[1\]: the peer offered 1 region$"):
+        conn.remotes[1]
+    with pytest.raises(TypeError):
+        conn.remotes["1"]
+    with other("""accept(private_data=b"own").wait_closed()""").connect() as none:
+        with pytest.raises(
+            rpma.RangeError, match=r"remotes\[0\]: the peer offered no region; .*from_bytes\(conn.private_data"
+        ):
+            none.remotes[0]
+        assert none.remotes == () and not none.remotes
+
+
+def test_offers_are_checked_before_a_client_comes():
+    region = PEER.expose(8, Access.READ)
+    wrong = {
+        "offer is a list of regions, offer=[region], not Region": dict(offer=region),
+        "offer is a list of regions, offer=[region], not int": dict(offer=5),
+        "offer has bytes instead of Region; Peer.expose(memory, access) makes": dict(offer=[region, b"hello"]),
+        "offer has int instead of Region": dict(offer=b"hello"),
+    }
+    port = free_port()
+    with PEER.listen("127.0.0.1", port) as listener:
+        for reason, options in wrong.items():
+            with pytest.raises(TypeError, match=f"^Listener.accept: {re.escape(reason)}"):
+                listener.accept(timeout=5, **options)
+            with pytest.raises(TypeError, match=f"^Listener.accept: {re.escape(reason)}"):
+                asyncio.run(asyncio.wait_for(listener.aaccept(**options), 5))
+            with pytest.raises(TypeError, match=f"^Peer.connect: {re.escape(reason)}"):
+                PEER.connect("127.0.0.1", port, **options)
+        with pytest.raises(rpma.InvalidError, match="^Listener.accept: .*255"):
+            listener.accept(timeout=5, private_data=bytes(256))
 
 
 def test_rights(other):
@@ -245,8 +302,18 @@ def test_closed_listener():
 def test_listening():
     port = free_port()
     for wrong in 0, -1, 65536:
-        with pytest.raises(rpma.InvalidError, match="port"):
+        with pytest.raises(rpma.InvalidError, match=rf"port {wrong} is not in 1\.\.65535"):
             PEER.listen("127.0.0.1", wrong)
+    for wrong in -1, 65536, 99999:
+        reason = rf"^Peer.connect: port {wrong} is not in 0\.\.65535$"
+        with pytest.raises(ValueError, match=reason):
+            rpma.connect("127.0.0.1", wrong)
+        for addr in "127.0.0.1", "localhost":
+            with pytest.raises(rpma.InvalidError, match=reason):
+                asyncio.run(PEER.aconnect(addr, wrong))
+    for call in PEER.listen, PEER.connect:
+        with pytest.raises(TypeError, match="the port is an int, not str"):
+            call("127.0.0.1", "7204")
     with pytest.raises(rpma.InvalidError, match="at least one"):
         PEER.listen("127.0.0.1", port, send=0)
     with PEER.listen("127.0.0.1", port) as listener:
