@@ -389,7 +389,13 @@ private:
 	std::unique_ptr<std::byte, unmap> it_{nullptr, unmap{0, -1}};
 };
 
-/** RPMA_MR_USAGE_*: the operations that memory is registered for. */
+/**
+ * RPMA_MR_USAGE_*: the operations that memory is registered for.
+ *
+ * flush_persistent is for memory::file and persistent memory. Other memory is registered with it, too; if the
+ * program then declares it (local_region::offer), a flush of it succeeds and makes nothing durable: what was
+ * written is lost with the process.
+ */
 enum class usage : int {
 	none = 0,
 	read_src = RPMA_MR_USAGE_READ_SRC,
@@ -568,7 +574,8 @@ public:
 	/**
 	 * What a peer needs to access the region: the descriptor of rpma_mr_get_descriptor, followed by that
 	 * of a peer configuration with direct_write_to_pmem, which declares that a flush to persistence is
-	 * possible. With the soft provider, declare it for files; otherwise see
+	 * possible. With the soft provider, declare it for files alone: nobody checks it, and a flush of
+	 * other memory succeeds without making anything durable. Otherwise see
 	 * rpma_peer_cfg_set_direct_write_to_pmem. conn_private_data sends the offer with the connection.
 	 */
 	offer_bytes offer(bool direct_write_to_pmem = false, ec_ref ec = {}) const {

@@ -133,7 +133,8 @@ class Peer:
         the program sees single bytes of a write, in any order, until a message or a flag behind it says that
         it is complete.
 
-        PERSISTENT is for shared mappings of files, which `expose_file` makes: a flush makes them durable.
+        PERSISTENT is for shared mappings of files, which `expose_file` makes: a flush makes them durable. It
+        succeeds for other memory as well, and then makes nothing durable (`Access.PERSISTENT`).
         With an adapter it is for persistent memory alone, and `direct_write_to_pmem` must be true; it
         declares that what the adapter writes does not stay in a cache of the processor.
         """

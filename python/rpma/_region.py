@@ -60,6 +60,11 @@ class Access(enum.IntFlag):
     Flush it to persistence: behind `Conn.flush(..., durable=True)`, what was written survives a loss of
     power.
 
+    It is for a shared mapping of a file on a medium that keeps it (`Peer.expose_file`), and for persistent
+    memory. With software RDMA, other memory (a number of bytes, a bytearray, an anonymous mmap) is exposed and
+    flushed without an error as well, but then the flush makes nothing durable: what was written is lost with
+    the process.
+
     Peers can then read it as well.
     """
 
