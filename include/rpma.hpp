@@ -75,10 +75,11 @@
 #endif
 
 /*
- * Calls a function of librpma and reports its result to ec; _GET returns the value of its last, output
- * parameter.
+ * Calls a function of librpma and reports its result to ec; _ON is for the first argument get(), _GET returns
+ * the value of the last, output parameter.
  */
 #define RPMA_HPP_DO(function, ...) ec.ok(function(__VA_ARGS__), #function)
+#define RPMA_HPP_ON(function, ...) ec.ok(function(__VA_ARGS__), #function, get())
 #define RPMA_HPP_GET(type, function, object) detail::value<type>(function, #function, object, ec)
 
 namespace rpma {
@@ -238,7 +239,17 @@ public:
 		return ret == 0 ? succeed() : fail(make_error_code(errc(ret)), call, rpma_err_last());
 	}
 
+	/** The same for a function of an object: librpma says of an empty connection only that it is NULL. */
+	bool ok(int ret, const char *call, const rpma_conn *conn) const {
+		return ret == 0 ? succeed() : fail_of(conn, ret, call);
+	}
+	bool ok(int ret, const char *call, const void *) const { return ok(ret, call); }
+
 private:
+	[[gnu::cold, gnu::noinline]] bool fail_of(const rpma_conn *conn, int ret, const char *call) const {
+		return conn ? ok(ret, call) : fail(errc(ret), call, "the connection was closed or moved from");
+	}
+
 	std::error_code *code_ = nullptr;
 };
 
@@ -488,7 +499,7 @@ protected:
 template <class T, class Function, class Object>
 T value(Function function, const char *call, Object object, ec_ref ec) {
 	T it{};
-	ec.ok(function(object, &it), call);
+	ec.ok(function(object, &it), call, object);
 	return it;
 }
 
@@ -531,7 +542,7 @@ public:
 			ec.fail(errc::invalid, "rpma::slice", "the region is empty");
 		else if (offset > size() || wanted > rest)
 			ec.fail(errc::out_of_range, "rpma::slice", std::to_string(wanted) + " bytes at offset " +
-				std::to_string(offset) + " are not inside of " + std::to_string(size()) + " bytes");
+				std::to_string(offset) + " are outside the region of " + std::to_string(size()) + " bytes");
 		else if (ec.succeed())
 			return {this->p_, offset, wanted, rest, usage_};
 		return {};
@@ -1003,7 +1014,7 @@ public:
 	}
 
 	void disconnect(ec_ref ec = {}) {
-		if (RPMA_HPP_DO(rpma_conn_disconnect, get()))
+		if (RPMA_HPP_ON(rpma_conn_disconnect, get()))
 			it_->phase = detail::connection::leaving;
 	}
 
@@ -1042,8 +1053,11 @@ public:
 		const conn_private_data::parts parts(all);
 		if (ec.failed())
 			return {};
-		if (index >= (parts.has_offers ? parts.count : 1))
-			ec.fail(errc::out_of_range, "rpma::conn::remote", "the peer did not offer so many regions");
+		const std::size_t count = parts.has_offers ? parts.count : may_be_descriptor(all) ? 1 : 0;
+		if (index >= count)
+			ec.fail(errc::out_of_range, "rpma::conn::remote", count == 0 ? "the peer offered no region" :
+				"the peer offered " + std::to_string(count) + (count == 1 ? " region" : " regions") +
+				"; there is no number " + std::to_string(index));
 		else if (parts.has_offers)
 			return remote({parts.offers + index * sizeof(offer_bytes), sizeof(offer_bytes)}, ec);
 		else if (all.size() > descriptor_len && all.data()[descriptor_len] == std::byte(0))
@@ -1070,7 +1084,7 @@ public:
 		}
 		return ec.failed() ? remote_region() : std::move(it);
 	}
-	void apply(const peer_cfg &cfg, ec_ref ec = {}) { RPMA_HPP_DO(rpma_conn_apply_remote_peer_cfg, get(), cfg.get()); }
+	void apply(const peer_cfg &cfg, ec_ref ec = {}) { RPMA_HPP_ON(rpma_conn_apply_remote_peer_cfg, get(), cfg.get()); }
 
 	/** The main and the separate receive completion queue; the latter is empty if there is none. */
 	rpma::cq cq(ec_ref ec = {}) const { return {it_, RPMA_HPP_GET(rpma_cq *, rpma_conn_get_cq, get())}; }
@@ -1084,7 +1098,7 @@ public:
 	rpma::cq wait(ec_ref ec = {}) {
 		rpma_cq *queue = nullptr;
 		const int ret = rpma_conn_wait(get(), 0, &queue, nullptr);
-		ec.ok(ret == RPMA_E_NO_COMPLETION ? 0 : ret, "rpma_conn_wait");
+		ec.ok(ret == RPMA_E_NO_COMPLETION ? 0 : ret, "rpma_conn_wait", get());
 		return {it_, queue};
 	}
 
@@ -1094,17 +1108,17 @@ public:
 		constexpr auto any = usage::read_src | usage::flush_visible | usage::flush_persistent;
 		if (detail::fits(src.len, dst.len, call, ec) && detail::may(dst, usage::read_dst, "read_dst", call, ec) &&
 			detail::may(src, any, "read_src", call, ec))
-			RPMA_HPP_DO(rpma_read, get(), dst.mr, dst.offset, src.mr, src.offset, dst.len, how.flags, how.context);
+			RPMA_HPP_ON(rpma_read, get(), dst.mr, dst.offset, src.mr, src.offset, dst.len, how.flags, how.context);
 	}
 
 	void write(remote_slice dst, local_slice src, op how = {}, ec_ref ec = {}) {
 		if (may_write(dst, src, "rpma::conn::write", ec))
-			RPMA_HPP_DO(rpma_write, get(), dst.mr, dst.offset, src.mr, src.offset, dst.len, how.flags, how.context);
+			RPMA_HPP_ON(rpma_write, get(), dst.mr, dst.offset, src.mr, src.offset, dst.len, how.flags, how.context);
 	}
 
 	void write_with_imm(remote_slice dst, local_slice src, std::uint32_t imm, op how = {}, ec_ref ec = {}) {
 		if (may_write(dst, src, "rpma::conn::write_with_imm", ec))
-			RPMA_HPP_DO(rpma_write_with_imm, get(), dst.mr, dst.offset, src.mr, src.offset, dst.len, how.flags, imm,
+			RPMA_HPP_ON(rpma_write_with_imm, get(), dst.mr, dst.offset, src.mr, src.offset, dst.len, how.flags, imm,
 				how.context);
 	}
 
@@ -1118,7 +1132,7 @@ public:
 		char src[sizeof(value)];
 		std::memcpy(src, &value, sizeof(value));
 		if (detail::fits(dst.len, sizeof(src), call, ec) && detail::may(dst, usage::write_dst, "write_dst", call, ec))
-			RPMA_HPP_DO(rpma_atomic_write, get(), dst.mr, dst.offset, src, how.flags, how.context);
+			RPMA_HPP_ON(rpma_atomic_write, get(), dst.mr, dst.offset, src, how.flags, how.context);
 	}
 
 	/**
@@ -1140,23 +1154,23 @@ public:
 			ec.fail(errc::not_supported, "rpma::conn::flush",
 				"the peer does not declare that a flush of this region to persistence is possible");
 		else
-			RPMA_HPP_DO(rpma_flush, get(), dst.mr, dst.offset, dst.len, rpma_flush_type(type), how.flags,
+			RPMA_HPP_ON(rpma_flush, get(), dst.mr, dst.offset, dst.len, rpma_flush_type(type), how.flags,
 				how.context);
 	}
 
 	void send(local_slice src, op how = {}, ec_ref ec = {}) {
 		if (detail::may(src, usage::send, "send", "rpma::conn::send", ec))
-			RPMA_HPP_DO(rpma_send, get(), src.mr, src.offset, src.len, how.flags, how.context);
+			RPMA_HPP_ON(rpma_send, get(), src.mr, src.offset, src.len, how.flags, how.context);
 	}
 
 	void send_with_imm(local_slice src, std::uint32_t imm, op how = {}, ec_ref ec = {}) {
 		if (detail::may(src, usage::send, "send", "rpma::conn::send_with_imm", ec))
-			RPMA_HPP_DO(rpma_send_with_imm, get(), src.mr, src.offset, src.len, how.flags, imm, how.context);
+			RPMA_HPP_ON(rpma_send_with_imm, get(), src.mr, src.offset, src.len, how.flags, imm, how.context);
 	}
 
 	void recv(local_slice dst, const void *context = nullptr, ec_ref ec = {}) {
 		if (detail::may(dst, usage::recv, "recv", "rpma::conn::recv", ec))
-			RPMA_HPP_DO(rpma_recv, get(), dst.mr, dst.offset, dst.len, context);
+			RPMA_HPP_ON(rpma_recv, get(), dst.mr, dst.offset, dst.len, context);
 	}
 
 private:
@@ -1171,7 +1185,7 @@ private:
 		rpma_conn_event got = RPMA_CONN_UNDEFINED;
 		const int ret = rpma_conn_next_event(get(), &got);
 		const bool is_none = ret == RPMA_E_NO_EVENT || (ret == RPMA_E_UNKNOWN && ignores_unknown);
-		if (!ec.ok(is_none ? 0 : ret, "rpma_conn_next_event") || ret != 0)
+		if (!ec.ok(is_none ? 0 : ret, "rpma_conn_next_event", get()) || ret != 0)
 			return event::none;
 		int connecting = detail::connection::connecting;
 		event none = event::none;
@@ -1208,6 +1222,12 @@ private:
 				break;
 		}
 		return got;
+	}
+
+	/* RoCE appends zeros also to no private data. */
+	static bool may_be_descriptor(const_bytes all) noexcept {
+		return all.size() >= descriptor_len &&
+			std::any_of(all.begin(), all.end(), [](std::byte it) { return it != std::byte(0); });
 	}
 
 	static bool may_write(const remote_slice &dst, const local_slice &src, const char *call, ec_ref ec) {
@@ -1362,7 +1382,7 @@ public:
 		endpoint it;
 		auto parts = std::make_shared<detail::listener>();
 		parts->peer = p_;
-		if (RPMA_HPP_DO(rpma_ep_listen, get(), addr, port, &parts->ep))
+		if (is_port(port, "rpma_ep_listen", ec) && RPMA_HPP_DO(rpma_ep_listen, get(), addr, port, &parts->ep))
 			it.it_ = std::move(parts);
 		return it;
 	}
@@ -1371,6 +1391,8 @@ public:
 	 * rpma_conn_req_new: a connection request to a remote peer. Receives can be posted before it is sent.
 	 */
 	conn_req request(const char *addr, const char *port, const conn_cfg *cfg = nullptr, ec_ref ec = {}) {
+		if (!is_port(port, "rpma_conn_req_new", ec))
+			return {};
 		return conn_req::made({p_, nullptr, nullptr}, cfg, "rpma_conn_req_new", ec, [&](auto with, auto req) {
 			return rpma_conn_req_new(get(), addr, port, with, req);
 		});
@@ -1398,6 +1420,14 @@ public:
 	}
 
 private:
+	/* A number that is no port would only be said to be an unsupported name. librpma checks all else. */
+	static bool is_port(const char *port, const char *call, ec_ref ec) {
+		char *end = nullptr;
+		const long number = port ? std::strtol(port, &end, 10) : 0;
+		return !port || end == port || *end != '\0' || (number >= 0 && number <= UINT16_MAX) ||
+			ec.fail(errc::invalid, call, std::string("port ") + port + " is not in 0..65535");
+	}
+
 	static peer of(const char *addr, rpma_util_ibv_context_type type, ec_ref ec) {
 		ibv_context *device = nullptr;
 		return RPMA_HPP_DO(rpma_utils_get_ibv_context, addr, type, &device) ? peer(device, ec) : peer();
@@ -1423,6 +1453,7 @@ inline constexpr bool std::ranges::enable_borrowed_range<rpma::basic_bytes<Byte>
 #endif
 
 #undef RPMA_HPP_DO
+#undef RPMA_HPP_ON
 #undef RPMA_HPP_GET
 
 #endif // LIBRPMA_HPP

@@ -138,6 +138,16 @@ static void reasons(const place &where) {
 	REQUIRE(message([] { rpma::memory::zeroed(0); }) == "rpma::memory::zeroed: a size of 0 bytes: Invalid argument");
 	REQUIRE(message([] { rpma::memory::file("/nowhere/at/all", 64); }) ==
 		"rpma::memory::file: /nowhere/at/all, a size of 64 bytes: No such file or directory");
+	for (const char *port : {"65536", "99999", "-1", "99999999999999999999"}) {
+		fails(errc::invalid, [&](rpma::ec_ref ec) { REQUIRE(!peer.listen(where.addr, port, ec)); });
+		fails(errc::invalid, [&](rpma::ec_ref ec) { REQUIRE(!peer.connect(where.addr, port, {}, nullptr, ec)); });
+		REQUIRE(message([&] { peer.request(where.addr, port); }) ==
+			"rpma_conn_req_new: port "s + port + " is not in 0..65535: Invalid argument");
+	}
+	REQUIRE(message([&] { peer.listen(where.addr, "99999"); }) ==
+		"rpma_ep_listen: port 99999 is not in 0..65535: Invalid argument");
+	fails(errc::provider, [&](rpma::ec_ref ec) { peer.listen(where.addr, "no-such-service", ec); });
+	fails(errc::invalid, [&](rpma::ec_ref ec) { peer.listen(where.addr, nullptr, ec); });
 	const std::string long_data(256, 'x');
 	fails(errc::invalid, [&](rpma::ec_ref ec) { peer.connect(where.addr, where.port.c_str(), long_data, nullptr, ec); });
 }
@@ -224,6 +234,17 @@ static void moved_from(const place &where) {
 	invalid([&](rpma::ec_ref ec) { conn.write({}, {}, {}, ec); });
 	invalid([&](rpma::ec_ref ec) { conn.send(region2.slice(), {}, ec); });
 	invalid([&](rpma::ec_ref ec) { conn.recv(region2.slice(), nullptr, ec); });
+	const auto gone = ": the connection was closed or moved from: Invalid argument"s;
+	const auto slice = region2.slice();
+	REQUIRE(message([&] { conn.read({}, {}); }) == "rpma_read" + gone);
+	REQUIRE(message([&] { conn.send(slice); }) == "rpma_send" + gone);
+	REQUIRE(message([&] { conn.cq(); }) == "rpma_conn_get_cq" + gone);
+	REQUIRE(message([&] { conn.remote(); }) == "rpma_conn_get_private_data" + gone);
+	REQUIRE(message([&] { conn.next_event(); }) == "rpma_conn_next_event" + gone);
+	REQUIRE(message([&] { conn.wait(); }) == "rpma_conn_wait" + gone);
+	REQUIRE(message([&] { conn.close(); }) == "rpma_conn_disconnect" + gone);
+	/* what fails on a connection that is there says why */
+	REQUIRE(message([&] { conn2.apply(peer_cfg); }).find("moved from") == std::string::npos);
 	invalid([&](rpma::ec_ref ec) { req.recv(region2.slice(), nullptr, ec); });
 	invalid([&](rpma::ec_ref ec) { std::move(req).start({}, ec); });
 	invalid([&](rpma::ec_ref ec) { endpoint.accept({}, nullptr, ec); });

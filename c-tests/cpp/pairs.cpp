@@ -193,6 +193,8 @@ static void private_data_server(const place &where) {
 		auto conn = std::move(req).connect();
 		std::error_code ec;
 		REQUIRE(!conn.remote(1, ec) && ec == errc::out_of_range);
+		REQUIRE((message([&] { conn.remote(); }) == "rpma::conn::remote: the peer offered no region: Out of range") ==
+			(bytes.size() < rpma::descriptor_len));
 		conn.wait_closed();
 	}
 	auto conn = endpoint.accept(std::string(251, 'x'));
@@ -208,10 +210,15 @@ static void private_data_client(const place &where) {
 		auto conn = connect(where, peer, {offer, "own"sv});
 		REQUIRE(conn.remote(0).size() == 64 && conn.private_data().size() == 3);
 		REQUIRE(thrown([&] { conn.remote(1); }) == errc::out_of_range);
+		REQUIRE(message([&] { conn.remote(1); }) ==
+			"rpma::conn::remote: the peer offered 1 region; there is no number 1: Out of range");
 		conn.close();
 	}
-	for (const auto &bytes : foreign)
-		connect(where, peer, bytes).close();
+	for (const auto &bytes : foreign) {
+		auto conn = connect(where, peer, bytes);
+		REQUIRE(message([&] { conn.remote(); }) == "rpma::conn::remote: the peer offered no region: Out of range");
+		conn.close();
+	}
 	std::error_code ec;
 	/* 11 offers are 245 bytes */
 	const std::vector<rpma::offer_bytes> offers(12, offer);
@@ -255,6 +262,8 @@ static void offers_client(const place &where) {
 		const auto &durable = n ? two : one, &other = n ? one : two;
 		REQUIRE(durable.size() == 64 && other.size() == 128);
 		REQUIRE(!flush(conn, durable) && flush(conn, other) == errc::not_supported);
+		REQUIRE(message([&] { conn.remote(2); }) ==
+			"rpma::conn::remote: the peer offered 2 regions; there is no number 2: Out of range");
 		conn.close();
 	}
 	for (const bool is_declared : {true, false}) {
@@ -264,6 +273,8 @@ static void offers_client(const place &where) {
 		rpma_mr_remote *in_c = nullptr;
 		REQUIRE(rpma_mr_remote_from_descriptor(sent.ptr, sent.len, &in_c) == 0 && rpma_mr_remote_delete(&in_c) == 0);
 		const auto remote = conn.remote();
+		REQUIRE(message([&] { conn.remote(1); }) ==
+			"rpma::conn::remote: the peer offered 1 region; there is no number 1: Out of range");
 		REQUIRE(remote.size() == 64 && (is_declared || flush(conn, remote) == errc::not_supported));
 		/* zeros after a descriptor declare nothing: the program does */
 		rpma::peer_cfg cfg;
