@@ -836,7 +836,12 @@ public:
 		return it;
 	}
 
-	/** Waits for the next completion, whatever its status. If the wait fails, the result is not ok(). */
+	/**
+	 * Waits for the next completion, whatever its status. If the wait fails, the result is not ok().
+	 *
+	 * It has no time limit, and waits for ever if nothing was posted that generates a completion. To wait
+	 * with a limit, call poll(); without a completion poll(2) on fd(), then wait() and poll() again.
+	 */
 	[[nodiscard]] completion next(ec_ref ec = {}) const {
 		completion it;
 		it.status = IBV_WC_GENERAL_ERR;
