@@ -155,7 +155,7 @@ ROWS = [
     *(over_tcp(row) for row in ON_ONE_HOST
       if row.name in ("write-spin", "write-core-free", "send-sleep", "write-rate", "write-rate-64", "write-flush", "send-poll", "syscalls")),
     Row("tcp-switches", "context switches of an initiator that polls for write-flush, all threads; over TCP", "a second", ("switches",),
-        target=("<=", 2500), digits=0, settings=TCP),
+        target=("<=", 3500), digits=0, settings=TCP),
     over_tcp(bandwidth("write", "4KiB", 4 << 10, (">=", 2))), over_tcp(bandwidth("write", "64KiB", 64 << 10, (">=", 1))),
     over_tcp(bandwidth("write", "1MiB", 1 << 20, (">=", 0.95))), over_tcp(bandwidth("read", "4KiB", 4 << 10)),
     over_tcp(bandwidth("read", "64KiB", 64 << 10, (">=", 0.9))), over_tcp(bandwidth("read", "1MiB", 1 << 20, (">=", 0.9))),
