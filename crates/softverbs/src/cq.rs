@@ -12,8 +12,8 @@
 //! completions as a [`Producer`]. Polling one frees an entry of the send queue; which one's, the index of the
 //! producer says.
 //!
-//! A poll of an empty queue takes one lock: what else it needs are words, and copies that it keeps
-//! ([`Seen`]).
+//! A poll of an empty queue takes one lock if its connections share memory with their peers: what else it
+//! needs are words, and copies that it keeps ([`Seen`]).
 //!
 //! Locks: `connections` is held while a poll drives the connections, so it comes before the session of a
 //! connection. `home` is above `ring` and the tables of the engine. Under `ring` only the channel is locked.
@@ -60,6 +60,8 @@ struct Taken {
 /// A connection of a queue, and what polls have seen of its memory.
 struct Attached {
     connection: Arc<dyn Driven>,
+    /// After the end of the connection it stays mapped until the next poll, or until the queue pair is
+    /// destroyed.
     memory: SeenMemory,
 }
 
@@ -85,10 +87,10 @@ pub(crate) struct Cq {
     /// The port at which the packets of its RoCE connections arrive, once it has one.
     port: OnceBox<Arc<Port>>,
     yielding: Yielding,
-    /// As in `ring`, readable without the lock; so is `armed`.
+    /// The number of completions in `ring`, readable without the lock; so is `armed`.
     count: AtomicUsize,
     armed: AtomicBool,
-    /// That of the watches in `ring`.
+    /// The version of the watches in `ring`.
     watches_version: Version,
     /// The last poll left completions in the queue.
     has_more: AtomicBool,
@@ -280,7 +282,9 @@ impl Cq {
     pub(crate) fn release_watch(&self, watch: &Arc<Watch>) {
         let unused = lock(&self.ring).release_watch(watch);
         self.watches_version.changed();
-        drop(unused);
+        // Perhaps no poll follows.
+        let seen = lock(&self.connections).watches.take();
+        drop((unused, seen));
     }
 
     /// The watches that hold the sockets of all connections of this queue.

@@ -236,6 +236,7 @@ fn a_watch_is_released_with_the_last_connection_that_needs_it() {
     sends.use_watch(&watch);
     sends.use_watch(&watch);
     assert_eq!((users(&sends), users(&receives)), (vec![2], vec![1]));
+    assert_eq!(poll_one(&sends), None, "it keeps a copy");
     sends.release_watch(&watch);
     assert_eq!(users(&sends), [1]);
     drop(receives);

@@ -366,8 +366,8 @@ impl Shared {
         }
     }
 
-    /// Has the processor load the cache line with byte `at` of a ring, without waiting for it. Has no effect
-    /// on processors for which the language has no stable intrinsic.
+    /// Has the processor load the cache line with byte `at` of a ring, without waiting for it; only on
+    /// x86-64.
     #[inline]
     pub(super) fn prefetch(&self, ring: usize, at: u64) {
         let byte = self.start().as_ptr().wrapping_add(Self::find(ring, at, 0).0);

@@ -103,7 +103,7 @@ enum Kind {
 /// A post of one request or several that is about to be sent.
 #[derive(Clone, Copy)]
 pub(crate) struct Post {
-    /// Bytes of the longest payload that is sent, or read directly.
+    /// Bytes of the longest payload that is sent, or of the longest read that may be direct.
     pub len: u32,
     /// One of the requests is signalled.
     pub signaled: bool,

@@ -45,4 +45,13 @@ impl<T> Seen<T> {
         }
         &mut self.value
     }
+
+    /// Gives the copy away: the next look reads the value again.
+    pub(crate) fn take(&mut self) -> T
+    where
+        T: Default,
+    {
+        self.version = self.version.wrapping_sub(1);
+        std::mem::take(&mut self.value)
+    }
 }

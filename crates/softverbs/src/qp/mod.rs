@@ -182,7 +182,7 @@ pub(crate) struct Qp {
     watch: OnceLock<Arc<Watch>>,
     /// The memory that it shares with its peer; a poll checks it first, and keeps a copy.
     peer_notify: Mutex<Option<Weak<dyn PeerNotify>>>,
-    /// That of `peer_notify`.
+    /// The version of `peer_notify`.
     peer_notify_version: Version,
     /// Posts try the fast path: the link copies directly, and there are no instruments.
     tries_direct: AtomicBool,

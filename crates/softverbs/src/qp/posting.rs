@@ -37,7 +37,7 @@ pub(crate) struct Posting<'a> {
     qp: &'a Qp,
     /// Requests were posted but not sent yet.
     posted: bool,
-    /// Bytes of the longest payload that is sent, or read directly.
+    /// Bytes of the longest payload that is sent, or of the longest read that may be direct.
     len: u32,
     signaled: bool,
     /// When the first one was posted, no earlier one was outstanding, nor had a completion to be polled.

@@ -17,6 +17,7 @@
 //!    system call a sleep.
 //! 9. A receive posted while the driver decides to stall is not overlooked.
 //! 10. After the end no thread steps, and nothing references the connection.
+//! 11. A reader that keeps a copy of a value does not miss its last change.
 //!
 //! The counters of a model use relaxed accesses, so any order comes from the protocol, not from the model.
 //! The join at the end of a model orders everything, so what a driver must see is checked in the step.

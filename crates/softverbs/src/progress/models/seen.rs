@@ -11,7 +11,7 @@ use super::check;
 #[test]
 fn a_reader_never_goes_back_and_sees_the_last_change() {
     check(|| {
-        // What orders the value, a lock elsewhere, must not be needed for that.
+        // The model has no lock that orders the value.
         let shared = Arc::new((Version::new(), AtomicU32::new(0)));
         let writer = {
             let shared = shared.clone();
