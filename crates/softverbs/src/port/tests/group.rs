@@ -108,15 +108,20 @@ pub(super) fn exits() {
         leaving.leave(PACKETS, staying.num);
         staying.expects(PACKETS);
     }
-    // It waits for a process that is stopped, a second at most.
-    let mut leaving = Member::start(Family::V4);
-    let staying = Member::start(Family::V4);
-    leaving.command("steer 0");
-    kill_process(Pid::from_child(&staying.process), Signal::STOP).unwrap();
-    let begin = Instant::now();
-    leaving.leave(PACKETS, staying.num);
-    let took = begin.elapsed();
-    assert!((Duration::from_secs(1)..Duration::from_secs(10)).contains(&took), "{took:?}");
+    // It waits for a process that is stopped, a second at most; not if it gets its locks too late, as on a
+    // busy machine.
+    let waits = || {
+        let mut leaving = Member::start(Family::V4);
+        let staying = Member::start(Family::V4);
+        leaving.command("steer 0");
+        kill_process(Pid::from_child(&staying.process), Signal::STOP).unwrap();
+        let begin = Instant::now();
+        leaving.leave(PACKETS, staying.num);
+        let took = begin.elapsed();
+        assert!(took < Duration::from_secs(10), "{took:?}");
+        took >= Duration::from_secs(1)
+    };
+    assert!((0..5).any(|_| waits()), "it does not wait");
 }
 
 #[test]
