@@ -20,7 +20,7 @@ use super::{flushes, socket, text, thread};
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// The file is being written.
+/// The file is being written, or has been written for the last time.
 static WRITING: AtomicBool = AtomicBool::new(false);
 /// Writing has failed and was reported.
 static FAILED: AtomicBool = AtomicBool::new(false);
@@ -33,7 +33,7 @@ pub(super) fn start(process: &'static Process) {
     let run: Box<dyn FnOnce() + Send> = match &process.setting {
         Setting::File(path, every) => Box::new(move || {
             loop {
-                replace(process, path);
+                replace(process, path, false);
                 sleep(*every);
             }
         }),
@@ -80,7 +80,7 @@ pub(super) fn start(process: &'static Process) {
 pub(super) fn finish(process: &'static Process) {
     match &process.setting {
         // RLIMIT_FSIZE would otherwise end the process with a signal.
-        Setting::File(path, _) => thread::without_signals(|| replace(process, path)),
+        Setting::File(path, _) => thread::without_signals(|| replace(process, path, true)),
         Setting::Unix(_) => {
             if let Some(path) = process.socket.get() {
                 // It is too late to report a failure.
@@ -102,14 +102,15 @@ fn sleep(time: Duration) {
     let _ = rustix::thread::nanosleep(&Timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() });
 }
 
-/// Replaces the file, unless another thread of the process is still writing after a while.
-fn replace(process: &'static Process, path: &Path) {
+/// Replaces the file, unless another thread of the process is still writing after a while. `is_last`: the
+/// process ends now, and a thread that began to write meanwhile would leave its temporary file.
+fn replace(process: &'static Process, path: &Path, is_last: bool) {
     for _ in 0..TRIES {
         if !WRITING.swap(true, Ordering::Acquire) {
             if let Some(text) = text::of(process) {
                 say(process, path, write(path, process.pid, text.as_bytes()));
             }
-            WRITING.store(false, Ordering::Release);
+            WRITING.store(is_last, Ordering::Release);
             return;
         }
         sleep(PAUSE);
