@@ -366,8 +366,9 @@ private:
 	}
 
 	/**
-	 * Whether the size may be allocated at once: for the last of the memory the kernel would end
-	 * processes, this one or others. To read /proc/meminfo takes longer than to allocate a small size.
+	 * Whether the size may be allocated at once: at most half of the available memory. If memory runs
+	 * out, the OOM killer ends processes, this one or others. For a small size /proc/meminfo is not read,
+	 * which takes longer than the allocation.
 	 */
 	static bool may_allocate(std::size_t size) noexcept {
 		constexpr std::size_t compared_from = 1 << 20;

@@ -22,8 +22,8 @@ from ._region import Access, Memory, Region, Registered
 
 # Regions get memfds as long as these have smaller numbers.
 MAX_DESCRIPTOR = 256
-# The memory of a memfd is allocated at once. Fewer bytes than these are not compared with the memory that the
-# host has: reading it takes longer than the allocation.
+# The memory of a memfd is allocated at once. For fewer bytes the available memory is not read, which takes
+# longer than the allocation.
 COMPARED_FROM = 1 << 20
 MEMINFO = "/proc/meminfo"
 
@@ -286,9 +286,9 @@ def _new_memory(size: int) -> mmap.mmap:
 
 def _may_allocate(size: int) -> bool:
     """
-    Whether the size may be allocated at once: no more than half of what is available.
+    Whether the size may be allocated at once: at most half of the available memory.
 
-    For the last of it the kernel would end processes, this one or others.
+    If memory runs out, the OOM killer ends processes, this one or others.
     """
     if size < COMPARED_FROM:
         return True

@@ -186,8 +186,8 @@ impl Conn {
     }
 
     /// Waits for all operations but receives, then closes the connection: the peer gets an event, and posted
-    /// receives fail with [`ErrorKind::Closed`]. On a
-    /// device it completes when the peer's program has taken the event, after about a minute at the latest.
+    /// receives fail with [`ErrorKind::Closed`]. On a device it completes when the peer's program has taken
+    /// the event, after about a minute at the latest.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] if the connection broke.

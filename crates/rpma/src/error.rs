@@ -79,7 +79,7 @@ impl Error {
         failure::take(code, |reason| Self::new(kind, format_args!("{call}: {reason}")))
     }
 
-    /// A range of memory that is not inside of it.
+    /// A range outside its memory region.
     #[cold]
     pub(crate) fn outside(call: &str, offset: u64, len: u64, size: u64) -> Self {
         Self::new(

@@ -22,11 +22,11 @@ pub(crate) enum Source<'a> {
     File(&'a File, u64),
 }
 
-/// The memory of a memfd is allocated at once. Fewer bytes than these are not compared with the memory that
-/// the host has: reading it takes longer than the allocation.
+/// The memory of a memfd is allocated at once. For fewer bytes the available memory is not read, which takes
+/// longer than the allocation.
 const COMPARED_FROM: u64 = 1 << 20;
 
-/// What the kernel can allocate without ending processes, in bytes, as `/proc/meminfo` says.
+/// The available memory of the host in bytes: `MemAvailable` of `/proc/meminfo`.
 fn available() -> Option<u64> {
     available_of(&fs::read_to_string("/proc/meminfo").ok()?)
 }
@@ -36,8 +36,8 @@ fn available_of(meminfo: &str) -> Option<u64> {
     rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Whether so many bytes may be allocated at once: no more than half of what is available. For the last of it
-/// the kernel would end processes, this one or others.
+/// Whether `len` bytes may be allocated at once: at most half of the available memory. If memory runs out,
+/// the OOM killer ends processes, this one or others.
 fn is_allocatable(len: u64, available: Option<u64>) -> bool {
     available.is_none_or(|available| len <= available / 2)
 }
@@ -196,7 +196,7 @@ mod tests {
             (50, Some(100), true),
             (51, Some(100), false),
             (1 << 45, Some(1 << 35), false),
-            // Without /proc nobody knows.
+            // Without /proc the available memory is unknown.
             (1 << 45, None, true),
         ] {
             assert_eq!(is_allocatable(len, available), expected, "{len} of {available:?}");

@@ -221,9 +221,8 @@ impl Memory {
     }
 }
 
-/// What the kernel can allocate without ending processes, in bytes, as `/proc/meminfo` says. The memory of a
-/// memfd is allocated at once; for the last of what is available the kernel would end processes, this one or
-/// others.
+/// The available memory of the host in bytes: `MemAvailable` of `/proc/meminfo`. The memory of a memfd is
+/// allocated at once; if memory runs out, the OOM killer ends processes, this one or others.
 fn available() -> Option<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
     let rest = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

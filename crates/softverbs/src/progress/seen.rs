@@ -24,13 +24,13 @@ impl Version {
 /// A reader's copy of a value.
 #[derive(Debug)]
 pub(crate) struct Seen<T> {
-    /// That of the value, or an earlier one.
+    /// The version of the value, or an earlier one.
     version: u32,
     value: T,
 }
 
 impl<T> Seen<T> {
-    /// A copy of a value that has not changed yet.
+    /// A copy of the initial value.
     pub(crate) fn new(value: T) -> Self {
         Self { version: 0, value }
     }
