@@ -60,8 +60,8 @@ struct Taken {
 /// A connection of a queue, and what polls have seen of its memory.
 struct Attached {
     connection: Arc<dyn Driven>,
-    /// After the end of the connection it stays mapped until the next poll, or until the queue pair is
-    /// destroyed.
+    /// After the end of the connection it stays mapped until the next empty poll that checks this connection
+    /// by itself (at most [`POLL_DIRECTLY`] of them, no socket full), or until the queue pair is destroyed.
     memory: SeenMemory,
 }
 
